@@ -1,4 +1,4 @@
-/* BPE: its merges, its patterns and NFC, one rule at a time, and what of a tokenizer.json is refused. */
+/* BPE: its merges, its patterns and NFC, one rule at a time, and the refused parts of a tokenizer.json. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { LETTERS = 256, MOST = 4096, END = -1 };
 
-/* How the alphabet writes a byte. */
+/* Writes a byte in the alphabet. */
 static size_t put_letter(char *to, unsigned int byte)
 {
     unsigned int others = 0;
@@ -26,7 +26,7 @@ static size_t put_letter(char *to, unsigned int byte)
     return utf8_put(to, 255 + others);
 }
 
-/* The letters, whose ids are their bytes, and behind them what the merges make. */
+/* The letters, whose ids are their bytes, followed by the tokens that the merges make. */
 struct parts {
     struct trie_key tokens[LETTERS + 64];
     struct bpe_merge merges[64];
@@ -96,7 +96,7 @@ TEST(the_lowest_rank_is_merged_first)
     struct bpe *bpe = open_parts(&parts, false);
     CHECK(bpe, "abc", 258);
     CHECK(bpe, "abab", 257, 257);
-    CHECK(bpe, "aaa", 259, 'a'); /* of equal ones the leftmost */
+    CHECK(bpe, "aaa", 259, 'a'); /* of equal merges the leftmost */
     CHECK(bpe, " abc", ' ', 258);
     CHECK(bpe, " a", 260);
     CHECK(bpe, "\u00E9\xFF", 261, 0xFF);
@@ -149,7 +149,7 @@ TEST(characters_that_the_vocabulary_lacks_are_bytes)
     assert_non_null(strstr(err.message, "0x7F"));
 }
 
-/* One merge at a time, looked for from the beginning. */
+/* Applies one merge at a time, searching from the beginning. */
 static size_t merge_plainly(const struct parts *parts, const char *piece, size_t length, int32_t *ids)
 {
     for (size_t i = 0; i < length; i++) { ids[i] = (unsigned char)piece[i]; }
@@ -224,7 +224,7 @@ TEST(a_vocabulary_lacks_nothing)
     assert_null(bpe);
 }
 
-/* `pieces` has a bar behind each piece. */
+/* `pieces` has a bar after each piece. */
 static void splits(const struct pattern *pattern, const char *text, const char *pieces)
 {
     char out[256];

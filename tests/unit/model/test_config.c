@@ -1,5 +1,5 @@
-/* config.json: what each generation of transformers writes for a BERT opens; what changes the maths is refused by name.
- */
+/* config.json: the files of each generation of transformers for a BERT open; fields that change the maths are refused
+ * by name. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include "model/weights.h"
 #include "model_expect.h"
 
-/* The fields that decide shapes, as the tiny spec has them. */
+/* The fields that determine shapes, as in the tiny spec. */
 #define SHAPES                                                                                                         \
     "\"hidden_size\": 32, \"intermediate_size\": 64, \"max_position_embeddings\": 64, \"model_type\": \"bert\", "      \
     "\"num_attention_heads\": 4, \"num_hidden_layers\": 2, \"type_vocab_size\": 2, \"vocab_size\": 512, "
@@ -153,7 +153,7 @@ TEST(refuses_other_architectures)
     expect_edit_refused(&spec, "config.json", "\"model_type\": \"bert\",", "", STATUS_BAD_INPUT, "model_type");
 }
 
-/* The sizes under DistilBERT's names; its config has no token types and no eps. BERT's names are not its own. */
+/* The sizes under DistilBERT's names; its config has no token types and no eps. It does not use BERT's names. */
 TEST(opens_distilbert)
 {
     struct model_spec spec = model_spec_tiny();
@@ -182,8 +182,7 @@ TEST(opens_distilbert)
                         "DistilBertModel is");
 }
 
-/* BERT's names below another prefix. Positions begin behind the padding token's, which is 1 where the config has none.
- */
+/* BERT's names below another prefix. Positions begin after the padding token's, which is 1 if the config has none. */
 TEST(opens_the_robertas)
 {
     static const struct {
@@ -229,7 +228,7 @@ TEST(opens_the_robertas)
     }
 }
 
-/* What a padding token's number changes is in the model's id. */
+/* The padding token's number changes the first position, and so the model's id. */
 TEST(the_first_position_is_in_the_id)
 {
     struct model_spec spec = model_spec_tiny();
@@ -250,13 +249,13 @@ TEST(the_first_position_is_in_the_id)
     model_build_remove(directory);
 }
 
-/* MPNet's own names; that its tensors are read is for the golden test. */
+/* MPNet's own names; the golden test covers the reading of its tensors. */
 TEST(reads_the_config_of_mpnet)
 {
     static const struct {
         const char *from, *to, *says;
     } cases[] = {
-        {"", "", "is not part of the mpnet model"}, /* of these tensors, which are BERT's */
+        {"", "", "is not part of the mpnet model"}, /* about these tensors, which are BERT's */
         {"\"relative_attention_num_buckets\": 32", "\"relative_attention_num_buckets\": 64",
          "relative_attention_num_buckets 64 is not supported; 32 is"},
         {"\"vocab_size\"", "\"type_vocab_size\": 2, \"vocab_size\"", "type_vocab_size is not known"},
@@ -279,7 +278,7 @@ TEST(reads_the_config_of_mpnet)
     }
 }
 
-/* What may change the maths of the families with rotary positions; without more to say they would all open. */
+/* Fields that may change the maths of the families with rotary positions; without them all these files would open. */
 TEST(refuses_other_rotary_models_by_the_field)
 {
     static const char sizes[] = "\"vocab_size\": 512, \"type_vocab_size\": 2, \"hidden_size\": 32, "
@@ -364,7 +363,7 @@ TEST(refuses_other_layers_of_modernbert)
     model_build_remove(directory);
 }
 
-/* What may change the maths of a Qwen3, and what does not; the tensors are BERT's, so none opens. */
+/* Fields that may change the maths of a Qwen3, and fields that do not; the tensors are BERT's, so none opens. */
 TEST(refuses_other_layers_of_qwen3)
 {
     static const char read[] = "is not part of the qwen3 model";
@@ -439,7 +438,7 @@ TEST(a_qwen3_head_passes_over_padding)
     "\"num_hidden_layers\": 7, \"max_position_embeddings\": 64, \"num_attention_heads\": 4, \"hidden_activation\": "   \
     "\"gelu_pytorch_tanh\", \"num_key_value_heads\": 1, \"head_dim\": 16, %s}"
 
-/* As the Hub's file of 2025 says it, where transformers 5 and the defaults say the same. */
+/* The spelling of the Hub's file of 2025; transformers 5's and the defaults give the same. */
 TEST(reads_the_config_of_gemma3)
 {
     static const char *const spellings[] = {
@@ -518,7 +517,7 @@ static void write_zeros(const char *directory)
     free(model.layers);
 }
 
-/* Unlike the other sizes of heads it is not told by the shapes of tensors. */
+/* Unlike the other sizes of heads it does not follow from the shapes of tensors. */
 TEST(the_width_of_scores_is_in_the_id)
 {
     struct model_spec spec = model_spec_tiny();
@@ -537,8 +536,8 @@ TEST(the_width_of_scores_is_in_the_id)
     model_build_remove(directory);
 }
 
-/* Rotary positions have no end: max_seq_length may be above max_position_embeddings, which is 64; the other limits may
- * not, nor may what is set. */
+/* Rotary positions have no end: max_seq_length may be above max_position_embeddings, which is 64; the other limits and
+ * the option may not. */
 TEST(rotary_positions_may_end_later)
 {
     struct model_spec spec = model_spec_tiny();
@@ -592,7 +591,7 @@ TEST(refuses_another_gemma3)
     model_build_remove(directory);
 }
 
-/* A field in two spellings: where they say the same the file opens, and else the message names both. */
+/* A field in two spellings: if they agree the file opens, and else the message names both. */
 TEST(spellings_side_by_side_must_agree)
 {
     static const char two[] = "\"vocab_size\": 512, \"max_position_embeddings\": 64, \"hidden_size\": 32, "
@@ -701,7 +700,7 @@ TEST(opens_nomic_in_both_spellings)
     model_build_remove(directory);
 }
 
-/* As transformers has it, where the file does not say. */
+/* The default is that of transformers, if the file does not have the field. */
 TEST(the_eps_of_norms_is_the_family_s)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What stands between a file and cJSON. */
+/* The checks between a file and cJSON. */
 #include "harness.h"
 
 #include "model/json.h"

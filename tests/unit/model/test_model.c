@@ -1,4 +1,4 @@
-/* A model directory as a whole: names, limits, identity, and what it must not contain. */
+/* A model directory as a whole: names, limits, identity, and forbidden contents. */
 #include "model_expect.h"
 
 #include <ctype.h>
@@ -65,7 +65,7 @@ TEST(refuses_what_is_not_a_directory)
     model_build_remove(directory);
 }
 
-/* What people take for a model's folder: the message says what it is, and the way to one. */
+/* Folders and files that people mistake for a model's folder: the message says what they are, and how to get one. */
 TEST(refuses_models_of_other_kinds_by_name)
 {
     static const struct {
@@ -114,7 +114,8 @@ static uint32_t limit_of(const char *directory, uint32_t option)
     return limit;
 }
 
-/* Option, then max_seq_length, then model_max_length, then positions (64); never above the positions. */
+/* The limit is the option, else max_seq_length, else model_max_length, else the positions (64); it is never above the
+ * positions. */
 TEST(the_limit_comes_from_the_first_that_names_one)
 {
     struct model_spec spec = model_spec_tiny();
@@ -179,8 +180,8 @@ TEST(refuses_a_tokenizer_above_the_embeddings)
     model_build_remove(other);
 }
 
-/* do_lower_case of sentence-transformers adds lower-casing to a tokenizer that has none; most often it says nothing
- * new. */
+/* do_lower_case of sentence-transformers adds lower-casing to a tokenizer that has none; most often it changes nothing.
+ */
 TEST(do_lower_case_needs_a_lower_casing_tokenizer)
 {
     struct model_spec spec = model_spec_tiny();
@@ -240,7 +241,7 @@ TEST(shards_prefixes_and_heads_keep_the_identity)
     assert_string_equal(plain.revision, other.revision);
 }
 
-/* Workers of two versions share a queue while one takes the other's place. */
+/* During an upgrade, workers of two versions share a queue. */
 TEST(a_classifier_s_id_is_that_of_earlier_versions)
 {
     struct model_spec spec = model_spec_tiny();
@@ -255,14 +256,14 @@ TEST(a_classifier_s_id_is_that_of_earlier_versions)
     model_build_remove(directory);
 }
 
-/* A tokenizer.json says all: nothing reads a vocab.txt beside it. */
+/* A tokenizer.json is complete: a vocab.txt beside it is not read. */
 TEST(a_vocabulary_that_is_not_read_keeps_the_identity)
 {
     struct model_spec spec = model_spec_tiny();
     char *directory = model_build(&spec), ids[3][33];
     static const char *const contents[] = {NULL, "[PAD]\n", "other\n"};
     size_t length;
-    free(model_file_read(directory, "tokenizer.json", &length)); /* it is there */
+    free(model_file_read(directory, "tokenizer.json", &length)); /* asserts that it exists */
     model_file_write(directory, "vocab.txt", "");
     model_file_remove(directory, "vocab.txt");
     for (int i = 0; i < 3; i++) {
@@ -314,7 +315,7 @@ TEST(a_prompt_changes_the_id)
     model_build_remove(directory);
 }
 
-/* Also one that nobody has chosen yet: a request may. */
+/* Even a prompt that is not the default counts: a request may choose it. */
 TEST(every_prompt_counts_for_the_id)
 {
     static const char *const files[] = {"{}", "{\"prompts\": {\"query\": \"query: \"}}",

@@ -1,4 +1,4 @@
-/* What the normaliser promises of every code point; golden.tokenizer compares what it does. */
+/* The normaliser's promises about every code point; golden.tokenizer compares its results. */
 #include "harness.h"
 
 #include "base/utf8.h"
@@ -7,7 +7,7 @@
 
 static const struct normalizer_options uncased = {true, true, true, true};
 
-/* tokenizer_bound stands on this: no character becomes more characters than it has bytes. */
+/* tokenizer_bound relies on this: no character becomes more characters than it has bytes. */
 TEST(no_character_outgrows_its_bytes)
 {
     for (unsigned int set = 0; set < 16; set++) {
@@ -23,7 +23,7 @@ TEST(no_character_outgrows_its_bytes)
     }
 }
 
-/* The table is a shortcut: it must say what the tables behind it say. */
+/* The table is a shortcut: it must agree with the tables that it replaces. */
 TEST(the_table_agrees_with_the_long_way)
 {
     struct normalizer *normalizer = normalizer_open(uncased);

@@ -1,4 +1,4 @@
-/* The weight file's reader: what it must read, and every rule of the format broken once. */
+/* The weight file's reader: valid files, and every rule of the format broken once. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -226,7 +226,7 @@ TEST(refuses_what_is_not_a_file)
     unlink(path);
 }
 
-/* Whatever single byte is wrong, the answer is an error or a file whose tensors lie inside its data. */
+/* Whichever byte is wrong, the answer is an error or a file whose tensors are inside its data. */
 TEST(survives_every_byte_changed)
 {
     char header[] = "{\"a\":{\"dtype\":\"F16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"

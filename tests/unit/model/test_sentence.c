@@ -1,4 +1,4 @@
-/* modules.json and what it leads to, in both generations of sentence-transformers. */
+/* modules.json and the files that it names, in both generations of sentence-transformers. */
 #include "model/sentence_transformers.h"
 #include "model_expect.h"
 
@@ -50,7 +50,7 @@ TEST(without_modules_the_pooling_must_be_given)
     model_build_remove(directory);
 }
 
-/* Sentence-transformers would not read them; what the user says instead may stand. */
+/* Sentence-transformers would not read these files; the user's own settings may replace them. */
 TEST(without_modules_other_files_may_not_count)
 {
     const struct model_options mean = {.pooling = POOLING_MEAN},
@@ -156,7 +156,8 @@ TEST(reads_a_list_of_one_mode)
     model_build_remove(directory);
 }
 
-/* All flags false means mean to sentence-transformers; a file without any mode says nothing, and nothing is guessed. */
+/* To sentence-transformers all flags false means mean; a file without any mode decides nothing, and nothing is guessed.
+ */
 TEST(reads_flags_that_are_all_false_as_mean)
 {
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
@@ -230,7 +231,7 @@ TEST(refuses_other_modules)
                         "two modules have the same name");
 }
 
-/* golden/modules_golden.py has those that open. */
+/* golden/modules_golden.py covers the modules that open. */
 TEST(refuses_what_a_module_says)
 {
     static const struct {
@@ -376,7 +377,8 @@ TEST(refuses_sentence_fields)
     }
 }
 
-/* The encoder's own file in each of its names, in the order in which they count; one that says nothing does not. */
+/* The encoder's own file under each of its names, in their order of precedence; one without the setting is passed over.
+ */
 TEST(the_encoders_file_had_other_names)
 {
     static const char *const names[] = {"xlnet", "xlm-roberta", "albert", "camembert", "distilbert", "roberta", "bert"};
@@ -449,7 +451,7 @@ TEST(a_prefix_stands_for_a_prompt)
     struct model *model = expect_model(directory, &options);
     assert_string_equal(model->prompt, "query: ");
     model_close(model);
-    model_file_write(directory, PROMPTS_FILE, prompts); /* its default prompt gives way, too */
+    model_file_write(directory, PROMPTS_FILE, prompts); /* the option also replaces its default prompt */
     model = expect_model(directory, &options);
     assert_string_equal(model->prompt, "query: ");
     model_close(model);

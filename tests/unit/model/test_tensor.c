@@ -22,7 +22,7 @@ static uint32_t widened(enum dtype dtype, uint16_t half)
     return bits_of(value);
 }
 
-/* By the definition of the format, in double arithmetic. */
+/* Compares with the definition of the format, in double arithmetic. */
 TEST(widens_every_f16)
 {
     for (uint32_t half = 0; half <= 0xFFFF; half++) {

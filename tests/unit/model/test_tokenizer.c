@@ -1,4 +1,4 @@
-/* From text to ids with small vocabularies, one rule at a time. Files are test_tokenizer_files' business. */
+/* Makes ids of text with small vocabularies, one rule at a time. test_tokenizer_files.c tests the files. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -83,7 +83,7 @@ TEST(isolates_punctuation_and_cjk)
         TOKENIZER("null", "true", ",\"a\":3,\",\":4,\"\u6F22\":5,\"\u302E\":6,\"##\u302E\":7,\"\u00BF\":8", ""));
     CHECK(t, "a,a\u00BFa", 3, 4, 3, 8, 3);
     CHECK(t, "a\u6F22\u6F22a", 3, 5, 5, 3);
-    CHECK(t, "a\u302E \u6F22\u302E,\u302E", 3, 7, 5, 6, 4, 6); /* a mark behind a word of its own starts the next */
+    CHECK(t, "a\u302E \u6F22\u302E,\u302E", 3, 7, 5, 6, 4, 6); /* a mark after a word of its own starts the next */
     tokenizer_close(t);
 }
 
@@ -102,7 +102,7 @@ TEST(added_tokens_stand_in_the_text)
     CHECK(t, "[sep]", 5, 4, 6); /* not normalised, so case counts */
     CHECK(t, "a <x a", 3, 7, 3);
     CHECK(t, "a<x y>a", 3, 8, 3);                     /* the longest */
-    CHECK(t, "Foo aFoo Foo_ Foo.", 9, 0, 0, 0, 9, 0); /* "_" is a word of its own, and yet part of one */
+    CHECK(t, "Foo aFoo Foo_ Foo.", 9, 0, 0, 0, 9, 0); /* "_" is its own word, and yet counts as a word character */
     CHECK(t, "Foo\u0301 \u00E9Foo", 0, 0);            /* marks and letters are parts of words */
     assert_int_equal(tokenizer_vocabulary(t), 10);
     tokenizer_close(t);
@@ -142,7 +142,7 @@ TEST(a_token_that_takes_white_space_leaves_the_tokens_in_it)
     CHECK(t, "<q>\t\ta", 4, 5, 3);
     CHECK(t, "a<q> \t\t a", 3, 4, 7, 5, 7, 3);
     CHECK(t, "<q>\t\t", 4, 5);
-    CHECK(t, "<q>\ta", 4, 3); /* nothing is left of the tab, which takes the white space on both sides */
+    CHECK(t, "<q>\ta", 4, 3); /* the token takes the white space on both sides, so nothing is left of the tab */
     CHECK(t, "<q>\t", 4);
     CHECK(t, "<q>  \n<l>a", 4, 7, 7, 8, 3);
     CHECK(t, "<q>\u3000\t\t\t a", 4, 5, 6, 7, 3);
@@ -157,7 +157,7 @@ TEST(a_token_that_takes_white_space_leaves_the_tokens_in_it)
     tokenizer_close(t);
 }
 
-/* A megabyte, which a search that looked at white space again for each token would take minutes for. */
+/* A search that looked at white space again for each token would take minutes for this megabyte. */
 TEST(white_space_is_looked_through_once)
 {
     enum { LENGTH = 1 << 20 };
@@ -204,7 +204,7 @@ TEST(white_space_ends_where_a_broken_text_does)
     tokenizer_close(t);
 }
 
-/* A smaller limit gives the first ids of the larger ones. */
+/* A smaller limit gives the first ids of a larger one. */
 TEST(every_limit_gives_a_beginning)
 {
     static const char text[] = "unaffable [SEP] unaffx un \u6F22un, unaff able   ";

@@ -1,4 +1,4 @@
-/* Which files are opened, what they may say, and that every refusal names the file and the field. */
+/* The files that are opened, their valid content, and refusals, which all name the file and the field. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -194,7 +194,8 @@ TEST_WITH(reads_a_template, make_directory, remove_directory)
     tokenizer_close(tokenizer);
 }
 
-/* `processor` gives the pair of "a" and "b" these ids, those from `second` on with type 1; 0: it has no such types. */
+/* Checks that `processor` gives the pair of "a" and "b" these ids, those from `second` on with type 1; 0: without
+ * types. */
 static void check_pair(const char *processor, const int32_t *expected, uint32_t count, uint32_t second)
 {
     static const int32_t query[] = {7};
@@ -325,7 +326,7 @@ TEST_WITH(a_class_makes_its_own_steps, make_directory, remove_directory)
     tokenizer_close(tokenizer);
     put("config.json", "{\"model_type\":\"bert\"}");
     tokenizer = must_open();
-    ENCODES_TO(tokenizer, "A a[MASK]", FIRST, A, A, MASK + 1, LAST); /* after [PAD], which is new as well */
+    ENCODES_TO(tokenizer, "A a[MASK]", FIRST, A, A, MASK + 1, LAST); /* its id follows [PAD]'s, which is new as well */
     tokenizer_close(tokenizer);
     put("config.json", "{\"tokenizer_class\":\"BertTokenizerFast\"}");
     put("tokenizer_config.json", "{\"do_lower_case\":false,\"cls_token\":\"a\",\"pad_token\":\"a\"}");
@@ -340,7 +341,7 @@ TEST_WITH(a_class_makes_its_own_steps, make_directory, remove_directory)
     tokenizer_close(tokenizer);
 }
 
-/* Tokens that other files name are added; golden/directories_golden.py has each way to name them. */
+/* Tokens that other files name are added; golden/directories_golden.py covers each way to name them. */
 TEST_WITH(tokens_of_other_files_are_added, make_directory, remove_directory)
 {
     enum { UNKNOWN, FIRST, LAST, A, NEW };
@@ -389,7 +390,8 @@ TEST_WITH(tokens_of_other_files_are_added, make_directory, remove_directory)
     refused(STATUS_BAD_INPUT, "added_tokens.json", "id");
 }
 
-/* A token's id may be above the model's words, as that of Gemma's for images is; a text must not have it. */
+/* A token's id may be above the model's words, as that of Gemma's token for images; a text must not contain that token.
+ */
 TEST_WITH(a_token_that_the_model_does_not_know_is_refused_in_texts, make_directory, remove_directory)
 {
     put("tokenizer.json",
@@ -438,7 +440,7 @@ TEST_WITH(reads_a_vocabulary_file, make_directory, remove_directory)
 TEST_WITH(a_bad_vocabulary_file_is_refused, make_directory, remove_directory)
 {
     put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[MASK]\na\n");
-    tokenizer_close(must_open()); /* [SEP] is numbered after them, which no model's words allow (tokenizer_fit) */
+    tokenizer_close(must_open()); /* [SEP] gets an id after them, which tokenizer_fit refuses for every model */
     put("vocab.txt", "[PAD]\n[CLS]\n[SEP]\n[MASK]\na\n");
     refused(STATUS_BAD_INPUT, "vocab.txt", "unk_token");
     put("vocab.txt", "a\n\xC3\n");

@@ -60,10 +60,10 @@ TEST(takes_the_best_way)
     CHECK(json, "ab", SP, AB);     /* -7 against -7.5 */
     CHECK(json, "abab", SP, ABAB); /* no better than "ab" twice: the one that begins first */
     CHECK(json, "a b", SPA, SP, B);
-    CHECK(json, "a a ab ab", SPA, SPA, SP, AB, SP, AB); /* the second time by what was noted the first time */
+    CHECK(json, "a a ab ab", SPA, SPA, SP, AB, SP, AB); /* the second time from the cache of the first */
     CHECK(json, "", END);
     CHECK(json, "  ", SP, SP);
-    CHECK(json, "a" MARK "b", SPA, SP, B); /* the mark itself is a blank */
+    CHECK(json, "a" MARK "b", SPA, SP, B); /* the mark itself counts as a blank */
 }
 
 TEST(unknown_characters_are_one_token_or_bytes)
@@ -71,7 +71,7 @@ TEST(unknown_characters_are_one_token_or_bytes)
     const char *plain = TOKENIZER("null", ALWAYS, "\"unk_id\":3", "");
     const char *bytes = TOKENIZER("null", ALWAYS, "\"unk_id\":3,\"byte_fallback\":true", "");
     CHECK(plain, "ax\u00E9\u6F22yb", SPA, UNK, B);
-    CHECK(plain, "x <unk> y", SP, UNK, SP, UNK, SP, UNK); /* written out, it is one as well */
+    CHECK(plain, "x <unk> y", SP, UNK, SP, UNK, SP, UNK); /* written in the text, it is that token as well */
     CHECK(bytes, "a\u00E9b", SPA, C3, A9, B);
     CHECK(bytes, "a\u00E9xb", SPA, UNK, B); /* one byte without a token makes them all unknown */
 }
@@ -94,19 +94,19 @@ TEST(metaspace_in_all_spellings)
 #undef META
 }
 
-/* Ids of tokenizers 0.23.3. A text begins with what its first character became, whatever a step made of that. */
+/* Ids of tokenizers 0.23.3. A text begins with the replacement of its first character, whatever a step made of it. */
 TEST(metaspace_first_follows_the_first_character)
 {
 #define FIRST(normalizer)                                                                                              \
     TOKENIZER(normalizer, "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"first\"}",        \
               "\"unk_id\":3", "{\"id\":6,\"content\":\"b\"," FLAGS("false", "false", "false", "true"))
     const char *one = FIRST("{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"bi\"}");
-    CHECK(one, "ai", B, SP, I, I); /* "b" and "i" are both of the "a" */
+    CHECK(one, "ai", B, SP, I, I); /* "b" and "i" both come from the "a" */
     CHECK(one, "abi", B, SP, I, B, I);
     CHECK(one, "bi", B, I);
     const char *two = FIRST("{\"type\":\"Replace\",\"pattern\":{\"String\":\"ab\"},\"content\":\"i\"}");
     CHECK(two, "i", SP, I);
-    CHECK(two, "abi", I, I); /* the first "i" is of the "b" */
+    CHECK(two, "abi", I, I); /* the first "i" comes from the "b" */
     const char *apart =
         FIRST("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKD\"},{\"type\":\"StripAccents\"}]}");
     CHECK(apart, "\uFB01", SP, FI);
@@ -116,8 +116,8 @@ TEST(metaspace_first_follows_the_first_character)
     CHECK(FIRST("{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}"), " i", I);
 }
 
-/* The mark before the first word is one id more than there are bytes, if added tokens have a byte to spare for theirs.
- */
+/* The mark before the first word gives one id more than there are bytes; added tokens have a byte to spare for their
+ * marks. */
 TEST(the_bound_is_near)
 {
 #define LETTER(content)                                                                                                \
@@ -180,7 +180,7 @@ TEST(added_tokens_take_blanks_in_normalized_text_too)
 #undef ADDED
 }
 
-/* A window ends at some blank: no limit and no length of the text before it may show where. */
+/* A window ends at some blank: its place must not affect the ids under any limit, after any length of text. */
 TEST(windows_do_not_show)
 {
     static char text[9000];
@@ -213,7 +213,7 @@ TEST(windows_do_not_show)
     tokenizer_close(t);
 }
 
-/* One piece of a megabyte: its ids come while it is read. */
+/* One piece of a megabyte: its ids are produced while it is read. */
 TEST(a_long_line_is_not_quadratic)
 {
     static char text[1 << 20];
@@ -227,7 +227,7 @@ TEST(a_long_line_is_not_quadratic)
     memset(text, 'a', sizeof text);
     assert_int_equal(tokenizer_encode(t, text, sizeof text, sizeof text, ids, &count, &truncated, &err), STATUS_OK);
     assert_int_equal(count, sizeof text);
-    assert_true(truncated); /* the two special tokens more */
+    assert_true(truncated); /* the two special tokens exceed the limit */
     memset(text, 'x', sizeof text);
     assert_int_equal(tokenizer_encode(t, text, sizeof text, MOST, ids, &count, &truncated, &err), STATUS_OK);
     assert_int_equal(count, 4);
@@ -235,7 +235,7 @@ TEST(a_long_line_is_not_quadratic)
     free(ids);
 }
 
-/* A charsmap as the file has it: units of four bytes behind their size, then the replacements. */
+/* A charsmap as in the file: its size, units of four bytes, then the replacements. */
 
 enum { UNITS = 1024 };
 
@@ -286,9 +286,9 @@ static char *charsmap_json(uint32_t damage_at, uint32_t damage)
 TEST(precompiled_goes_by_graphemes)
 {
     CHECK(charsmap_json(0, 0), "x", SP, FI);
-    CHECK(charsmap_json(0, 0), "x\u0301", SP, FI); /* all of the grapheme goes */
+    CHECK(charsmap_json(0, 0), "x\u0301", SP, FI); /* the whole grapheme is replaced */
     CHECK(charsmap_json(0, 0), "b\u0301", SPA);
-    CHECK(charsmap_json(0, 0), "x\u0301\u0301\u0301i", SP, FI, I); /* too long a one: character by character */
+    CHECK(charsmap_json(0, 0), "x\u0301\u0301\u0301i", SP, FI, I); /* if too long, character by character */
     CHECK(charsmap_json(0, 0), "b\u0301\u0301\u0301", SP, B);
     CHECK(charsmap_json(0, 0), "b \u0301", SP, B, SP);
     CHECK(charsmap_json(0, 0), "b\u00AD\u0301", SP, B, UNK); /* a control joins nothing */

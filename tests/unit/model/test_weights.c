@@ -1,4 +1,4 @@
-/* The weights behind their many names, dtypes and files: every tensor read back and compared with what was written. */
+/* The weights under their many names, dtypes and files: every tensor is read back and compared with the one written. */
 #include "model_expect.h"
 
 #include <stdlib.h>
@@ -154,7 +154,8 @@ TEST(refuses_an_index_that_disagrees)
     model_build_remove(directory);
 }
 
-/* A third shard has another model's tensors, among them those of a layer that this one has not. The index takes one. */
+/* A third shard has another model's tensors, among them those of a layer that this model lacks. The index takes one of
+ * them. */
 TEST(reads_a_tensor_where_the_index_says)
 {
     struct model_spec spec = two_shards(), other = model_spec_tiny();
@@ -220,7 +221,7 @@ TEST(refuses_wrong_tensors)
         const char *from, *to, *says;
         enum status status;
     } cases[] = {
-        /* gone, under a name that a head has */
+        /* missing: it has the name of a head's tensor */
         {"\"encoder.layer.1.output.dense.bias\"", "\"cls.der.layer.1.output.dense.bias\"",
          "encoder.layer.1.output.dense.bias is missing", STATUS_BAD_INPUT},
         {"\"embeddings.LayerNorm.weight\"", "\"pooler.ngs.LayerNorm.weight\"", "embeddings.LayerNorm.weight is missing",
