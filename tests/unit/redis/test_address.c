@@ -1,4 +1,4 @@
-/* What --redis accepts and refuses; no password is ever printed. */
+/* Addresses that --redis accepts and refuses; no password is ever printed. */
 #include "redis/address.h"
 
 #include "harness.h"
@@ -91,7 +91,7 @@ TEST(sentinels)
     assert_null(address.sentinel_password);
 
     assert_int_equal(address_parse("redis+sentinel://a/m", &address, &err), STATUS_OK);
-    assert_true(address_is_plural(&address)); /* even one sentinel must be asked */
+    assert_true(address_is_plural(&address)); /* even with one sentinel, it must be asked */
     assert_false(address.encrypted);
     address_free(&address);
 }

@@ -1,4 +1,4 @@
-/* The test plays the peer of a connection: a listening socket, raw bytes, and every way to die. */
+/* The test acts as the peer of a connection: a listening socket, raw bytes, and every way to fail. */
 #include "redis/connection.h"
 
 #include <event2/event.h>
@@ -200,13 +200,13 @@ TEST_WITH(silence_ends_it, setup, teardown)
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     send_command(stage, 600000);
-    send_command(stage, 20); /* its deadline counts, although it is not the first */
+    send_command(stage, 20); /* its deadline applies, although it is not the first command */
     expect_death(stage, STATUS_UNAVAILABLE, 2);
 }
 
 enum { PIECE = 20 << 10, PIECES = 25, PIECE_MS = 30, SLOW_MS = 150 };
 
-/* An answer may take five times as long as the silence that is allowed. */
+/* An answer that keeps coming may take five times the allowed silence. */
 TEST_WITH(a_slow_answer_is_no_silence, setup, teardown)
 {
     struct stage *stage = *state;
@@ -228,7 +228,7 @@ TEST_WITH(a_slow_answer_is_no_silence, setup, teardown)
     assert_int_equal(stage->answers, 1);
 }
 
-/* So may the peer to read a command, down to the last bytes, which are in the socket. */
+/* So may the peer's reading of a command, down to the last bytes, which are in the socket. */
 TEST_WITH(a_slow_request_is_no_silence, setup, teardown)
 {
     struct stage *stage = *state;
@@ -254,7 +254,7 @@ TEST_WITH(a_slow_request_is_no_silence, setup, teardown)
     assert_int_equal(stage->answers, 1);
 }
 
-/* A byte now and then counts as silence. */
+/* A single byte now and then counts as silence. */
 TEST_WITH(a_drip_is_silence, setup, teardown)
 {
     struct stage *stage = *state;
@@ -289,10 +289,10 @@ TEST_WITH(closing_inside_an_answer, setup, teardown)
     say(stage, ":1\r\n:2\r\n");
     while (stage->nulls == 0) { turn(stage); }
     assert_int_equal(stage->answers, 1);
-    assert_int_equal(stage->downs, 0); /* no on_down for who closes it */
+    assert_int_equal(stage->downs, 0); /* no on_down after an own close */
 }
 
-/* Opens the connection, which must send these bytes first. */
+/* Opens the connection, and expects it to send these bytes first. */
 static void expect_login(struct stage *stage, const char *expected)
 {
     char got[256] = "";

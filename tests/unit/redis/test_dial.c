@@ -1,4 +1,4 @@
-/* Host names, with a getaddrinfo of our own that hangs for as long as the test wants.
+/* Host names, with a getaddrinfo of our own that hangs until the test ends it.
  *
  * ctest: threads */
 #include "redis/dial.h"
@@ -174,7 +174,7 @@ TEST_WITH(a_closed_lookup_stays_silent, setup, teardown)
     look_up(stage, "nowhere.example");
     wait_asked(1);
     lookup_close(stage->lookup);
-    look_up(stage, "also-nowhere.example"); /* waits behind it and is never looked up */
+    look_up(stage, "also-nowhere.example"); /* waits after it and is never looked up */
     lookup_close(stage->lookup);
     look_up(stage, "one");
     hang(false);

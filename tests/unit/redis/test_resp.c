@@ -1,4 +1,4 @@
-/* RESP in every cut, beyond every limit, and malformed; commands as bytes; explained refusals. */
+/* RESP cut at every byte, beyond every limit, and malformed; commands as bytes; explained refusals. */
 #include "redis/resp.h"
 
 #include <stdlib.h>
@@ -129,8 +129,8 @@ TEST(an_answer_above_the_cap_is_refused)
     expect_broken(bytes, sizeof bytes, 2000, STATUS_UNSUPPORTED);
 }
 
-/* A reader that drops large strings, fed in pieces of `cut` bytes, returns the rest of a list of three; the second has
- * 30000 bytes. */
+/* A reader that drops large strings, fed in pieces of `cut` bytes, returns the rest of a list of three, whose second
+ * string has 30000 bytes. */
 static void drop_in_pieces(size_t cut)
 {
     static char bytes[31000];
@@ -167,7 +167,7 @@ TEST(a_text_that_is_too_large_is_dropped_as_it_comes)
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) { drop_in_pieces(cuts[i]); }
 }
 
-/* Strings that are too large together, and an array that is too long. */
+/* Drops strings that are too large together, and an array that is too long. */
 TEST(what_does_not_fit_is_dropped)
 {
     struct resp_reader *reader;
@@ -225,7 +225,7 @@ TEST(a_large_number_in_two_pieces_is_no_announcement)
     resp_close(reader);
 }
 
-/* The limit is for one answer: any number below it passes. */
+/* The limit applies to one answer: any number of smaller ones passes. */
 TEST(the_cap_begins_anew_with_each_answer)
 {
     struct resp_reader *reader = open_reader(1000);
@@ -353,12 +353,12 @@ TEST(a_field_is_found_by_its_name)
     struct resp_value list = {.type = RESP_ARRAY, .items = items, .count = 7}, none = {.type = RESP_NIL};
     assert_ptr_equal(resp_field(&list, "a"), &items[1]);
     assert_ptr_equal(resp_field(&list, "b"), &items[5]); /* a value is no name */
-    assert_null(resp_field(&list, "c"));                 /* nothing is behind it */
+    assert_null(resp_field(&list, "c"));                 /* nothing comes after it */
     assert_null(resp_field(&list, "ab"));
     assert_null(resp_field(&none, "a"));
 }
 
-/* --- Refusals say which key -------------------------------------------------------------------------------------- */
+/* --- Refusals name the key -------------------------------------------------------------------------------------- */
 
 #define NO_KEY "NOPERM this user has no permissions to access one of the keys used as arguments"
 #define NEW_WORDS "NOPERM No permissions to access a key"
