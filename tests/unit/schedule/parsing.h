@@ -1,5 +1,5 @@
-/* Entries written as name, value, name, value, …, and what became of them: for the tests of requests and their fields.
- */
+/* Entries written as name, value, name, value, …, and the requests that they become: for the tests of requests and
+ * their fields. */
 #ifndef TEST_PARSING_H
 #define TEST_PARSING_H
 
@@ -33,7 +33,8 @@ static const struct request_rules rules = {
     .into_keys = "  doc:* item:[0-9]  * ",
 };
 
-/* Parses an entry of name, value, …, NULL, at that time of Redis' clock; with `head` the queue's model has one. */
+/* Parses an entry of name, value, …, NULL, at that time of Redis' clock; with `head` the queue's model has that head.
+ */
 static inline struct request *parse_for(const struct model_head *head, uint64_t redis_ms, enum request_class class,
                                         enum entry_origin origin, const char *const *pairs)
 {

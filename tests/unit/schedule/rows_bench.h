@@ -1,5 +1,5 @@
 /* worker_bench.h with an executor beside it, for requests of several rows: texts are numbers, their vectors hold the
- * number, and the test says which numbers are bad, not finite, or too much for memory. */
+ * number, and the test chooses numbers that are bad, not finite, or too much for memory. */
 #ifndef TESTS_ROWS_BENCH_H
 #define TESTS_ROWS_BENCH_H
 
@@ -9,7 +9,7 @@
 
 enum { ENTRIES = 1200, NUMBERS = 4096 };
 
-/* What an entry asks for, and what became of it. */
+/* The request of an entry, and its result. */
 struct asked {
     uint32_t rows, tokens;
     int number;  /* of its first row; the others count up from there, by `step` */
@@ -62,7 +62,7 @@ static inline struct asked *asked_of(struct rows_bench *bench, const struct requ
     return &bench->asked[request->identity.entry.ms - 1];
 }
 
-/* Gives the worker the entries that were asked for with rows_ask since the last time. */
+/* Gives the worker the entries that rows_ask has made since the last time. */
 static inline void rows_give(struct rows_bench *bench, enum read_source source, enum request_class class, uint32_t from)
 {
     static struct entry entries[ENTRIES];
@@ -86,7 +86,7 @@ static inline void rows_give(struct rows_bench *bench, enum read_source source, 
                         .entries = {.source = source, .class = class, .entries = entries, .count = count}});
 }
 
-/* `count` entries like this one; the number of each begins where the last one's ended. */
+/* Makes `count` entries like this one; the numbers of each begin where the last one's ended. */
 static inline void rows_ask(struct rows_bench *bench, enum request_class class, uint32_t count, struct asked asked)
 {
     uint32_t from = bench->entries;
@@ -99,7 +99,7 @@ static inline void rows_ask(struct rows_bench *bench, enum request_class class, 
     rows_give(bench, asked.origin == ORIGIN_RECLAIMED ? READ_RECLAIM : READ_NEW, class, from);
 }
 
-/* --- what the executor does --- */
+/* --- the executor --- */
 
 static inline void rows_prepare(struct rows_bench *bench, struct request *request)
 {
@@ -149,7 +149,7 @@ static inline enum status rows_run(struct rows_bench *bench, struct batch *batch
     return status;
 }
 
-/* Every row must have its own number's vector, whoever computed it. */
+/* Every row must have its own number's vector, whichever batch computed it. */
 static inline void rows_format(struct rows_bench *bench, struct request *request)
 {
     const struct asked *asked = asked_of(bench, request);
@@ -232,7 +232,7 @@ static inline bool rows_local(enum action_kind kind)
            kind == ACTION_RELEASE || kind == ACTION_RECORD_RUN;
 }
 
-/* Answers the first (or any) of the actions that can be answered here; false when there is none. */
+/* Answers the first (or, if shuffled, any) of the actions that can be answered here; false when there is none. */
 static inline bool rows_answer_one(struct rows_bench *bench)
 {
     size_t able[MOST], count = 0;

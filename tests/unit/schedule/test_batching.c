@@ -1,4 +1,4 @@
-/* Which rows go into the next batch, how a batch lies in memory, and how long one may be: the percentile, the search
+/* The choice of rows for the next batch, a batch's layout in memory, and its longest time: the percentile, the search
  * for the share, its bounds, and all of it on a small model of a queue. */
 #include "harness.h"
 
@@ -26,7 +26,7 @@ static void fill(struct window *window, const uint32_t *lengths, uint32_t count)
     }
 }
 
-/* Takes a batch and checks which rows, by index, it has. */
+/* Takes a batch and checks its rows, by index. */
 static void expect_batch(struct window *window, const struct window_limits *limits, const char *wanted)
 {
     struct row *chosen[WINDOW_BATCH_ROWS];
@@ -76,7 +76,7 @@ TEST(a_row_larger_than_the_budget_runs_alone)
     expect_batch(&window, &limits, "0");
 }
 
-/* The example from the literature: short ones must not be padded to the long ones. */
+/* The example from the literature: short rows must not be padded to the long ones. */
 TEST(padded_batches_take_the_nearest_in_length)
 {
     struct window window = {0};
@@ -188,7 +188,7 @@ TEST(random_windows_lose_and_double_nothing)
 
 /* --- shares --- */
 
-/* A window that never runs dry: whatever was taken comes back as a new row of the same class and tenant. */
+/* A window that never becomes empty: each row taken comes back as a new row of the same class and tenant. */
 struct supply {
     struct window window;
     struct window_limits limits;
@@ -227,7 +227,7 @@ static uint32_t some_tokens(void)
     return 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 300 : 40);
 }
 
-/* The long rows are one tenant's, where there are several. */
+/* If there are several tenants, the long rows are one tenant's. */
 static void supply_again(struct supply *supply, struct row *row, bool by_tenant)
 {
     uint32_t tenant = tenant_of(row);
@@ -302,7 +302,7 @@ TEST(what_a_class_leaves_goes_to_the_others)
     expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 1);
     for (int i = 0; i < 500; i++) { (void)new_row(&supply.window, CLASS_NORMAL, 0, some_tokens()); }
     memset(supply.had, 0, sizeof(supply.had));
-    supply_batches(&supply, 500, false); /* who had nothing for long has saved nothing up: 3:1 from the first on */
+    supply_batches(&supply, 500, false); /* a class that was idle has saved nothing up: 3:1 from the first on */
     expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 0.25);
     for (int i = 0; i < 500; i++) { (void)new_row(&supply.window, CLASS_HIGH, 0, some_tokens()); }
     for (int i = 0; i < 5; i++) {
@@ -313,7 +313,7 @@ TEST(what_a_class_leaves_goes_to_the_others)
     supply_end(&supply);
 }
 
-/* Tokens count, not rows: one tenant's long texts do not weigh less than another's short ones. */
+/* Shares are of tokens, not of rows: one tenant's long texts do not weigh less than another's short ones. */
 TEST(tenants_share_alike_in_tokens)
 {
     for (int layout = LAYOUT_PACKED; layout <= LAYOUT_PADDED; layout++) {
@@ -327,7 +327,7 @@ TEST(tenants_share_alike_in_tokens)
     }
 }
 
-/* Neither does a newcomer pay for what the others had before it came, nor do they pay for its absence. */
+/* A newcomer does not pay for what the others had before it came, and they do not pay for its absence. */
 TEST(a_tenant_that_did_not_wait_has_saved_nothing_up)
 {
     struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 128, 0}};
@@ -372,8 +372,8 @@ TEST(one_tenants_mass_does_not_delay_anothers_few)
     window_close(&window);
 }
 
-/* New rows of all classes and tenants keep coming in, as many as leave. Whoever waits goes after so many tokens that
- * only what stands before it in its own tenant's line decides, and no batch goes without any. */
+/* New rows of all classes and tenants keep coming in, as many as leave. The tokens that go before a row depend only on
+ * those before it in its own tenant's queue, and no batch is empty. */
 TEST(nobody_starves)
 {
     static const uint32_t weights[CLASS_COUNT] = {6, 3, 1};
@@ -451,7 +451,7 @@ TEST(batches_end_at_their_time)
     window_close(&window);
 }
 
-/* Of class high where the letter is h, low where it is l, else normal. */
+/* Fills a window with rows of class high for a letter h, low for l, else normal. */
 static void fill_classes(struct window *window, const char *classes, const uint32_t *tokens)
 {
     *window = (struct window){0};
@@ -481,7 +481,7 @@ TEST(rows_of_low_fill_up_only_so_far)
     window_close(&window);
 }
 
-/* It is not passed over: it is the first of its class when that has its turn. */
+/* It does not count as passed over: it is the first of its class when that has its turn. */
 TEST(a_row_of_low_gives_way_to_online_ones)
 {
     struct window window = {0};
@@ -517,7 +517,8 @@ static void push(struct window *window, uint32_t i, enum request_class class, ui
     window_push(window, &rows[i], i);
 }
 
-/* Before who is overdue and before the oldest: but only while it has had no more for its weight. */
+/* High goes before overdue rows and before the oldest, but only while it has had no more than the others for its
+ * weight. */
 TEST(high_is_in_the_next_brief_batch)
 {
     struct window window = {0};
@@ -534,7 +535,7 @@ TEST(high_is_in_the_next_brief_batch)
     push(&window, 40, CLASS_HIGH, 50);
     uint32_t overdue = (uint32_t)(window.overdue.first - rows);
     expect_batch(&window, &limits, "40");
-    push(&window, 41, CLASS_HIGH, 50); /* at once again: now the others have had less */
+    push(&window, 41, CLASS_HIGH, 50); /* another one at once: now the others have had less */
     char text[16];
     snprintf(text, sizeof(text), "%u", overdue);
     expect_batch(&window, &limits, text);
@@ -542,8 +543,8 @@ TEST(high_is_in_the_next_brief_batch)
     window_close(&window);
 }
 
-/* Each class by itself; equal rows of the other class stay, and overdue ones are found behind those of the other class.
- */
+/* Takes each class by itself; equal rows of the other class stay, and overdue rows are found after those of the other
+ * class. */
 TEST(a_batch_may_be_of_one_class_only)
 {
     struct window window = {0};
@@ -630,7 +631,7 @@ TEST(who_would_expire_during_the_batch_goes_first)
     window_close(&window);
 }
 
-/* Its deadline counts once it stands within the look, though a look before had found nobody. */
+/* A row's deadline counts once the row is within the range of the look, though an earlier look had found none. */
 TEST(who_stood_too_far_behind_is_seen_later)
 {
     static uint64_t expires_ms[1100];
@@ -724,7 +725,7 @@ static uint32_t see_batch(struct row **chosen, uint32_t count, const struct wind
     return gone;
 }
 
-/* Batches, rows that are put back, dropped or expire: each row leaves once, and no counter is off in the end. */
+/* Rows leave in batches, are put back, dropped or expire: each leaves once, and all counters are right in the end. */
 TEST(rows_leave_once_whatever_happens)
 {
     static bool seen[MANY];
@@ -802,7 +803,7 @@ TEST(packed_and_padded_fill_start)
     check_layout(LAYOUT_PADDED, 15, (uint32_t[]){0, 5, 10});
 }
 
-/* Ids that are equal may be those of pairs that were split elsewhere: they have other token types. */
+/* Equal ids may be those of pairs that are split at another place: they have other token types. */
 TEST(pairs_are_equal_where_they_are_split_alike)
 {
     struct window window = {0};
@@ -838,7 +839,7 @@ TEST(the_percentile_is_that_of_the_last_second)
     assert_int_equal(tune.p99_ms, 0);
     answer(&tune, 10, 290, &now);
     answer(&tune, 1000, 10, &now);
-    assert_true(tune.p99_ms >= 9 && tune.p99_ms <= 11); /* of the first 200; the period ended when there were enough */
+    assert_true(tune.p99_ms >= 9 && tune.p99_ms <= 11); /* of the first 200, after which the period ended */
     answer(&tune, 1000, 300, &now);
     assert_true(tune.p99_ms >= 950 && tune.p99_ms <= 1100);
     answer(&tune, 0, 500, &now);
@@ -897,12 +898,12 @@ TEST(without_a_cost_there_is_no_limit)
     assert_true(tune_batch_ns(&tune, &unknown, 0) == 0);
 }
 
-/* One compute thread, requests of 10 tokens at even distances or as chance brings them: each batch takes what waits, up
- * to the limit. */
+/* One compute thread, requests of 10 tokens at even or random distances: each batch takes the waiting requests, up to
+ * the limit. */
 struct queue_model {
     struct tune tune;
     double now_ns, next_ns, every_ns;
-    uint32_t chance;        /* 0: even distances; else the state of what brings them */
+    uint32_t chance;        /* 0: even distances; else the state of the random generator */
     double waiting[200000]; /* since when */
     int first, last;
 };
@@ -936,7 +937,7 @@ static void run_one_batch(struct queue_model *model)
     }
 }
 
-/* A burst of 400 each 20 s, which is 0.4 s of work, on top of a load of a half: most answers stay within the target. */
+/* The load is a half: the answers stay within the target. */
 TEST(a_steady_load_meets_its_target)
 {
     static struct queue_model model;
@@ -946,8 +947,8 @@ TEST(a_steady_load_meets_its_target)
     assert_true(model.tune.p99_ms > 0 && model.tune.p99_ms <= 40);
 }
 
-/* Runs on for a time, and tells from when on every 99th percentile was within the target: s of virtual time since the
- * start of it; more than `seconds` when the last one was not. */
+/* Runs on for `seconds`, and returns after how many s of virtual time every 99th percentile was within the target; more
+ * than `seconds` if the last one was not. */
 static double settles_after(struct queue_model *model, double seconds)
 {
     double begin_ns = model->now_ns, settled = 0;
@@ -960,7 +961,7 @@ static double settles_after(struct queue_model *model, double seconds)
     return model->tune.p99_ms * 1e6 > (double)model->tune.target_ns ? seconds + 1 : settled;
 }
 
-/* The load doubles and halves, with what chance does to it. */
+/* The load doubles and halves, with random arrivals. */
 TEST(the_target_is_met_whatever_the_load_does)
 {
     static const double loads[] = {0.2, 0.4, 0.8, 0.4, 0.2, 0.8};
@@ -976,7 +977,7 @@ TEST(the_target_is_met_whatever_the_load_does)
     }
 }
 
-/* For 10 s there is more work than time: 2 s of it wait at the end, which are gone after 5 s more. */
+/* For 10 s there is more work than time: at the end 2 s of it are waiting, which are done 5 s later. */
 TEST(an_overload_is_over_when_its_work_is_done)
 {
     for (uint32_t seed = 1; seed <= 8; seed++) {
@@ -994,7 +995,7 @@ TEST(an_overload_is_over_when_its_work_is_done)
     }
 }
 
-/* More work than time: with short batches it would be even more. What is done per second is what long ones do. */
+/* There is more work than time, and short batches would make it even more: the throughput is that of long ones. */
 TEST(an_overload_runs_at_full_throughput)
 {
     static struct queue_model model;

@@ -1,4 +1,4 @@
-/* Every field of a request: what is taken, what is refused, and under which code and name. */
+/* Every field of a request: accepted values, and refused ones with their code and the name of the field. */
 #include "parsing.h"
 
 #include "schedule/reply.h"
@@ -310,7 +310,7 @@ TEST(values_out_of_range_are_refused_by_name)
     expect(PARSE("text", "t", "meta", "\xff"), CODE_BAD_UTF8, "meta");
 }
 
-/* One more than the longest is refused, the longest is taken. */
+/* The longest value is accepted, a longer one is refused. */
 TEST(lengths_are_bounded)
 {
     static const struct {
@@ -334,7 +334,7 @@ TEST(lengths_are_bounded)
     expect(request, CODE_NONE, NULL);
 }
 
-/* W3C Trace Context: what is malformed is left out, and is no error of the request. */
+/* W3C Trace Context: a malformed one is left out, and is no error of the request. */
 TEST(trace_context_is_kept_or_left_out)
 {
     static const struct {
@@ -572,7 +572,7 @@ TEST(what_is_quantised_is_a_vector_of_length_1)
     request_free(request);
 }
 
-/* Labels have names beside the numbers, so another default is of no use to them. */
+/* Labels have names beside the numbers, so another default does not apply to them. */
 TEST(labels_are_json_whatever_the_default)
 {
     struct request_rules raw = rules;
@@ -585,7 +585,7 @@ TEST(labels_are_json_whatever_the_default)
     request_free(request);
 }
 
-/* Each pair has the query's tokens, too. */
+/* Each pair contains the query's tokens, too. */
 TEST(a_query_weighs_with_every_document)
 {
     struct request *little = PARSE_FOR(&one_label, "task", "rerank", "query", "q", "inputs", "[\"a\",\"b\",\"c\"]");

@@ -1,4 +1,4 @@
-/* The table of held requests: what of them may be prepared, whatever a read has brought. */
+/* The table of held requests: which may be prepared, whatever a read has brought. */
 #include "parsing.h"
 #include "schedule/held.h"
 

@@ -1,9 +1,10 @@
-/* Redis closes the connection over a reply or an entry: how often that must happen, and what else does not count. */
+/* Redis closes the connection because of a reply or an entry: how often that must happen before it counts as proof, and
+ * which other losses do not count. */
 #include "worker_bench.h"
 
 enum { LARGE = 100 << 10 };
 
-/* The calls that are out fail, and the next connection says how the last one was lost. */
+/* The calls that are out fail, and the next connection reports how the last one was lost. */
 static void lose(struct bench *bench, enum loss loss)
 {
     while (waiting(bench, ACTION_SETTLE) > 0) { settle(bench, true); }

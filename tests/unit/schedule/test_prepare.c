@@ -30,7 +30,7 @@ static int close_model(void **state)
     return 0;
 }
 
-/* Appends `words` whole words, whose ids go from MODEL_SPEC_MIN_VOCABULARY on. */
+/* Appends `words` whole words, whose ids begin at MODEL_SPEC_MIN_VOCABULARY. */
 static void put_words(char *text, uint32_t words)
 {
     for (uint32_t i = 0; i < words; i++) {
@@ -172,7 +172,7 @@ TEST_WITH(each_of_several_texts_has_its_ids_and_room, open_model, close_model)
         assert_int_equal(request->rows[r].tokens, tokens[r]);
         if (r > 0) { assert_ptr_equal(request->rows[r].ids, request->rows[r - 1].ids + tokens[r - 1]); } /* no gaps */
         assert_int_equal(request->rows[r].truncated, r == 1);
-        assert_ptr_equal(request->rows[r].output, request->rows[0].output + r * dim); /* as reply_format wants them */
+        assert_ptr_equal(request->rows[r].output, request->rows[0].output + r * dim); /* as reply_format needs them */
         for (uint32_t i = 0; i < dim; i++) { request->rows[r].output[i] = 1; }
     }
     assert_int_equal(request->rows[0].ids[1], MODEL_SPEC_MIN_VOCABULARY); /* the vectors have not touched them */
@@ -225,7 +225,7 @@ TEST_WITH(pairs_share_the_ids_of_their_query, open_model, close_model)
     request_free(request);
 }
 
-/* What request_parse said a request will weigh must cover what tokenising has allocated. */
+/* The weight that request_parse predicts for a request must cover the memory that tokenising allocates. */
 TEST_WITH(the_weight_covers_the_ids, open_model, close_model)
 {
     const struct setup *setup = *state;

@@ -1,4 +1,4 @@
-/* Suspects: groups, runs alone, poison; and who has the process: three workers of one, and what they are told. */
+/* Suspects: groups, runs alone, poison; and the gate of a process: the turns of its three workers. */
 #include "worker_bench.h"
 
 static void reclaimed(struct bench *bench, size_t count)
@@ -8,7 +8,7 @@ static void reclaimed(struct bench *bench, size_t count)
     give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, count);
 }
 
-/* Charged with one call before they start; from then on they are requests like others. */
+/* They are charged with one call before they start; from then on they are requests like others. */
 TEST(suspects_run_in_groups)
 {
     struct worker_options options = default_options();
@@ -52,7 +52,7 @@ static void reclaimed_of(struct bench *bench, enum request_class class, size_t c
              .entries = {.source = READ_RECLAIM, .class = class, .entries = entries, .count = count, .more = true}});
 }
 
-/* Beside online requests bulk work may take its time: it has half of a group at most, and the others go before it. */
+/* Beside online requests bulk work may wait: it has half of a group at most, and the others go before it. */
 TEST(bulk_suspects_hold_up_no_others)
 {
     struct bench bench = begin(default_options());
@@ -73,7 +73,7 @@ TEST(bulk_suspects_hold_up_no_others)
     worker_close(bench.worker);
 }
 
-/* Charged before it starts; nothing else starts, and nothing is read, until its settle is confirmed. */
+/* It is charged before it starts; nothing else starts, and nothing is read, until its settle is confirmed. */
 TEST(a_suspect_with_a_crash_on_record_runs_alone)
 {
     struct bench bench = begin(default_options());
@@ -106,7 +106,7 @@ TEST(a_suspect_with_a_crash_on_record_runs_alone)
     worker_close(bench.worker);
 }
 
-/* Its answer had not come, so the crash was not known: it goes to those who run alone. */
+/* The crash was not known until the answer came: the suspect then joins those that run alone. */
 TEST(who_has_a_crash_on_record_is_for_no_group)
 {
     struct bench bench = begin(default_options());
@@ -127,7 +127,7 @@ TEST(who_has_a_crash_on_record_is_for_no_group)
     worker_close(bench.worker);
 }
 
-/* Taken over several times: while it is not charged, no other is taken over. */
+/* It was taken over several times: until it is charged, no other is taken over. */
 TEST(an_urgent_suspect_is_charged_first)
 {
     struct bench bench = begin(default_options());
@@ -145,7 +145,7 @@ TEST(an_urgent_suspect_is_charged_first)
     worker_close(bench.worker);
 }
 
-/* A run alone may kill the process, which would be one more takeover of who is not charged yet. */
+/* A run alone may kill the process, which would be one more takeover of a suspect that is not charged yet. */
 TEST(an_urgent_suspect_goes_before_runs_alone)
 {
     struct bench bench = begin(default_options());
@@ -170,8 +170,8 @@ TEST(an_urgent_suspect_goes_before_runs_alone)
     worker_close(bench.worker);
 }
 
-/* What waits is forgotten, and others find it with a dead worker's name; of those that may have been charged the charge
- * must go, so they are given back. */
+/* Waiting suspects are forgotten, and others find them under a dead worker's name; those that may have been charged are
+ * given back, so that the charge is removed. */
 TEST(suspects_of_a_lost_lease_are_charged_nothing)
 {
     struct bench bench = begin(default_options());
@@ -211,7 +211,7 @@ TEST(suspects_of_a_lost_lease_stay_suspect)
     give(&bench, READ_OWN, ORIGIN_OWN, 2);
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
     assert_int_equal(take(&bench, ACTION_RECORD_RUN).requests.count,
-                     2); /* and the script says that they are for no group */
+                     2); /* and the script reports that they are for no group */
     worker_close(bench.worker);
 }
 
@@ -236,7 +236,7 @@ TEST(three_lonely_crashes_are_poison)
     worker_close(bench.worker);
 }
 
-/* Whatever the script has left of its fields, it is answered, with a dead letter. */
+/* It is answered, with a dead letter, whichever of its fields the script has left. */
 TEST(an_unread_entry_is_poison)
 {
     struct bench bench = begin(default_options());
@@ -257,7 +257,7 @@ TEST(an_unread_entry_is_poison)
     worker_close(bench.worker);
 }
 
-/* --- who has the process --- */
+/* --- the gate of a process --- */
 
 enum { COUNT = 3 };
 
@@ -315,7 +315,7 @@ TEST(all_rest_before_one_is_alone)
     expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
 }
 
-/* Each in its turn, and everybody's work between two of them. */
+/* Each worker runs alone in its turn, and between two turns all work together. */
 TEST(who_asks_again_waits_for_the_others)
 {
     static const size_t order[] = {1, 2, 0, 1, 2, 0};
@@ -352,6 +352,6 @@ TEST(who_ends_while_all_come_to_rest_holds_up_nobody)
     process.now = alone_deadline(&process.alone);
     process.rest = true;
     expect_turns(&process, TURN_REST, TURN_REST, TURN_ALONE);
-    alone_end(&process.alone, 0, process.now); /* of one that has nothing: it changes nothing */
+    alone_end(&process.alone, 0, process.now); /* ends nothing: this worker has not asked */
     expect_turns(&process, TURN_REST, TURN_REST, TURN_ALONE);
 }

@@ -17,7 +17,7 @@ static void reads_back(uint32_t bits)
     text[length] = '\0';
     back = strtof(text, NULL);
     if (memcmp(&value, &back, sizeof(value)) != 0) { fail_msg("%a became %s", (double)value, text); }
-    back = (float)strtod(text, NULL); /* what most JSON readers do */
+    back = (float)strtod(text, NULL); /* as most JSON readers do */
     if (memcmp(&value, &back, sizeof(value)) != 0) { fail_msg("%a became %s, through a double", (double)value, text); }
 }
 
@@ -29,7 +29,7 @@ TEST(floats_read_back_over_the_whole_range)
     }
 }
 
-/* Where formatters go wrong: subnormals, powers of two and of ten and their neighbours, the largest. */
+/* Numbers at which formatters fail: subnormals, powers of two and of ten and their neighbours, the largest. */
 TEST(floats_read_back_at_the_edges)
 {
     for (uint32_t bits = 0; bits < 70000; bits++) { reads_back(bits); }
@@ -182,7 +182,7 @@ static double value_of_half(uint16_t half)
     return half & 0x8000 ? -value : value;
 }
 
-/* Every half comes back; what lies between two goes to the nearer one, from the middle to the even one. */
+/* Every half comes back; a number between two becomes the nearer one, in the middle the even one. */
 TEST(halves_are_the_nearest)
 {
     for (uint32_t half = 0; half < 0x7c00; half++) {
@@ -200,7 +200,7 @@ TEST(halves_are_the_nearest)
     }
 }
 
-/* Lengths that leave each possible rest of three. The texts are from Python: b64encode(struct.pack("<nf", …)). */
+/* Lengths with each possible remainder modulo three. The texts are from Python: b64encode(struct.pack("<nf", …)). */
 TEST(base64_is_of_the_f32_bytes)
 {
     float floats[] = {1, -2.5f, 1e-7f};
@@ -215,7 +215,7 @@ TEST(int8_has_the_same_range_for_every_number)
     float floats[] = {0, 1, -1, 0.5f, -0.25f, 2, -2, 1e-7f}, many[256] = {0.25f, -0.25f, 0.5f, 0.1f, -0.9f};
     const char expected[] = {-1, 126, -128, 63, -33, 127, -128, -1};
     char wide[256];
-    memset(wide, -1, sizeof(wide)); /* of zeros */
+    memset(wide, -1, sizeof(wide)); /* the int8 of zeros */
     memcpy(wide, (const char[]){63, -65, 126, 25, -128}, 5);
     struct buffer back = {0};
     expect_reply(request_of(ENCODING_INT8, floats, 2, 4), expected, 8);
@@ -236,7 +236,7 @@ TEST(ubinary_is_the_signs)
     buffer_free(&back);
 }
 
-/* What f16 can hold, so that every encoding gives the same floats back. */
+/* Numbers that f16 can hold, so that every encoding gives the same floats back. */
 TEST(every_binary_encoding_reads_back)
 {
     static const float expected[] = {1, -2.5f, 0x1p-24f};
@@ -307,7 +307,7 @@ static struct request *head_request(enum request_task task, const struct model_h
     struct request *request = request_of(ENCODING_JSON, logits, row_count, head->labels);
     request->task = task;
     request->head = head;
-    request->output.normalize = true; /* the model's default, of no meaning here */
+    request->output.normalize = true; /* the model's default, which has no effect here */
     return request;
 }
 
@@ -355,7 +355,7 @@ TEST(scores_are_in_the_order_of_the_documents)
                 "{\"index\":1,\"score\":-3}]");
 }
 
-/* As a label's score, or as that of a pair; which is another thing with an Identity CrossEncoder. */
+/* The same logits as a label's score, or as that of a pair, which differ for an Identity CrossEncoder. */
 TEST(logits_become_scores_by_the_task)
 {
     static const struct model_head head = {

@@ -1,4 +1,4 @@
-/* From an entry to a request: what surrounds the fields. The fields themselves are in test_fields.c. */
+/* Making a request of an entry, apart from its fields, which are in test_fields.c. */
 #include "parsing.h"
 
 TEST(plain_text_gets_the_defaults)
@@ -152,7 +152,7 @@ TEST(a_shed_entry_finds_its_queue_full)
     expect(parse_as(CLASS_HIGH, ORIGIN_SHED, bad), CODE_QUEUE_FULL, NULL);
 }
 
-/* What credit counts must be what can be held at most: the parts are added up here by hand. */
+/* The weight that credit counts must be the largest that can be held: the parts are added up here by hand. */
 TEST(the_weight_bounds_what_is_held)
 {
     struct request *request = PARSE("inputs", "[\"a\", \"bb\", \"cccccccccccccccccccc\"]", "encoding", "f32");

@@ -1,4 +1,4 @@
-/* Requests of several rows, equal texts, and what a failed batch means for each of its rows. */
+/* Requests of several rows, equal texts, and the effect of a failed batch on each of its rows. */
 #include <inttypes.h>
 
 #include "rows_bench.h"
@@ -14,7 +14,7 @@ static struct worker_options wide_options(void)
 
 /* --- in halves --- */
 
-/* One bad row among n, as n requests or as one: what that costs, and who is charged. */
+/* One bad row among n, as n requests or as one: checks the number of passes, and which requests are charged. */
 static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint32_t slots)
 {
     struct worker_options options = wide_options();
@@ -27,7 +27,7 @@ static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint3
     rows_prepare_all(bench);
     tick_after_ms(&bench->basic, 5);
     rows_run_all(bench);
-    assert_true(bench->forwards - 1 <= 2 * log2(n)); /* the promise is one more */
+    assert_true(bench->forwards - 1 <= 2 * log2(n)); /* the promise allows one more */
     for (uint32_t i = 0; i < bench->entries; i++) {
         rows_expect(bench, i, 1, one_request || i == position ? OUTCOME_DEFER : OUTCOME_DONE);
     }
@@ -67,7 +67,7 @@ TEST(only_bad_rows_are_charged_however_many)
     }
 }
 
-/* A batch that fails for no reason that comes back charges nobody. */
+/* A batch whose fault does not recur charges nobody. */
 TEST(a_fault_that_does_not_come_back_charges_nobody)
 {
     struct rows_bench *bench = rows_begin(wide_options());
@@ -80,7 +80,7 @@ TEST(a_fault_that_does_not_come_back_charges_nobody)
     rows_end(bench);
 }
 
-/* When all rows of a request are bad, the first one that is found ends it; the others are not tried one by one. */
+/* When all rows of a request are bad, the first one found ends it; the others are not tried one by one. */
 TEST(a_request_that_is_bad_throughout_ends_at_once)
 {
     struct rows_bench *bench = rows_begin(wide_options());
@@ -204,7 +204,7 @@ TEST(equal_texts_are_computed_once)
     rows_ask(bench, CLASS_LOW, 2, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true, .tenant = "t"});
     rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 4, .tokens = 4, .number = 8, .step = 1, .hashed = true});
     rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 5, .number = 9, .hashed = true}); /* longer */
-    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 2, .tokens = 4, .number = 9}); /* nobody knows what it is */
+    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 2, .tokens = 4, .number = 9}); /* without a hash */
     rows_prepare_all(bench);
     tick_after_ms(&bench->basic, 5);
     assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 1);
@@ -232,7 +232,7 @@ TEST(a_bad_text_is_charged_to_each_that_brought_it)
     rows_end(bench);
 }
 
-/* What failed by bad luck has cost its leader, but not those who only rode along. */
+/* A failure by bad luck costs the row that was computed, but not its duplicates. */
 TEST(duplicates_of_a_row_that_failed_try_it_themselves)
 {
     struct rows_bench *bench = rows_begin(wide_options());
@@ -277,7 +277,7 @@ TEST(rows_expire_in_the_window)
     rows_end(bench);
 }
 
-/* Between two looks, too, nothing is started that has expired; also not as somebody's duplicate. */
+/* Even between two looks nothing is started that has expired, not even as a duplicate. */
 TEST(nothing_is_started_after_it_expired)
 {
     struct rows_bench *bench = rows_begin(rows_options());
@@ -301,7 +301,7 @@ TEST(nothing_is_started_after_it_expired)
     rows_end(bench);
 }
 
-/* What has started once is finished, however long that takes. */
+/* A request that has started is finished, however long it takes. */
 TEST(what_has_started_does_not_expire)
 {
     struct rows_bench *bench = rows_begin(rows_options());
@@ -337,7 +337,7 @@ TEST(a_drain_releases_each_request_once_when_its_last_row_is_back)
     rows_end(bench);
 }
 
-/* Halves that wait for their turn have not started, whatever the whole did. */
+/* Halves that wait for their turn count as not started, although the whole had. */
 TEST(a_drain_between_two_halves_releases_what_is_left)
 {
     for (int steps = 1; steps < 8; steps++) {
@@ -358,7 +358,7 @@ TEST(a_drain_between_two_halves_releases_what_is_left)
     }
 }
 
-/* One of two: what is out goes on, and less goes out from then on. */
+/* One of two devices is lost: batches that are out go on, and fewer go out from then on. */
 TEST(with_a_device_less_fewer_batches_are_out)
 {
     struct worker_options options = rows_options();
@@ -386,7 +386,7 @@ TEST(with_a_device_less_fewer_batches_are_out)
     rows_end(bench);
 }
 
-/* Its last event may say so before the batches come back, or not. */
+/* The event of the last loss may come before the batches or after them. */
 TEST(with_no_device_left_everything_is_given_back)
 {
     struct worker_options options = rows_options();
@@ -407,14 +407,14 @@ TEST(with_no_device_left_everything_is_given_back)
     rows_end(bench);
 }
 
-/* What may be held counts for each device that there is. */
+/* The credit is multiplied by the number of devices. */
 TEST(credit_counts_for_each_device)
 {
     uint32_t of_one = 0;
     for (uint32_t devices = 1; devices <= 4; devices++) {
         struct worker_options options = rows_options();
         options.devices = devices;
-        options.batches_out = 1000;      /* so that class low has as much */
+        options.batches_out = 1000;      /* so that class low has as much credit */
         options.credit_tokens = 64 * 20; /* 20 entries, each guessed to be of max_tokens */
         struct rows_bench *bench = rows_begin(options);
         struct action read = take(&bench->basic, ACTION_READ);
@@ -444,7 +444,7 @@ TEST(a_lost_device_gives_every_request_back_once)
     rows_end(bench);
 }
 
-/* The lease is lost, and the connection too before the batch is back: what was given up then stays given up. */
+/* The lease is lost, and then the connection before the batch is back: rows that were given up stay given up. */
 TEST(rows_given_up_for_a_lost_lease_do_not_linger)
 {
     struct rows_bench *bench = rows_begin(rows_options());
@@ -488,7 +488,7 @@ TEST(a_batch_that_hangs_ends_the_worker)
     assert_int_equal(last->exit.status, STATUS_TIMEOUT);
     assert_false(last->exit.clean);
     for (size_t i = 0; i < actions.count; i++) {
-        assert_true(actions.items[i].kind != ACTION_RELEASE); /* all of it may be the reason */
+        assert_true(actions.items[i].kind != ACTION_RELEASE); /* any of it may be the reason */
     }
     actions_free(&actions);
     rows_end(bench);
@@ -503,7 +503,7 @@ static void rows_suspect(struct rows_bench *bench, struct asked asked)
     rows_ask(bench, CLASS_NORMAL, 1, asked);
 }
 
-/* One whose run in a group has crashed: it runs alone. */
+/* A suspect whose run in a group has crashed: it runs alone. */
 static void rows_loner(struct rows_bench *bench, struct asked asked)
 {
     asked.group_run = true;
@@ -511,7 +511,7 @@ static void rows_loner(struct rows_bench *bench, struct asked asked)
     come_to_rest(&bench->basic);
 }
 
-/* Its rows in batches within the limits, one after the other, charged once; nobody else's row among them. */
+/* Its rows run in batches within the limits, one after the other, charged once, without rows of any other request. */
 TEST(a_suspect_of_many_rows_runs_in_slices)
 {
     struct rows_bench *bench = rows_begin(rows_options());

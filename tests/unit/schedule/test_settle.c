@@ -1,4 +1,4 @@
-/* Retry or bury, how long to wait, and the token budget after a batch that did not fit. */
+/* Retry or dead letter, the delay of a retry, and the token budget after a batch that did not fit. */
 #include "harness.h"
 
 #include "schedule/worker_internal.h"
@@ -60,7 +60,7 @@ TEST(outcomes_follow_code_and_attempts)
     assert_int_equal(judge(CODE_POISON, 1, 4, &ttl_s), OUTCOME_DEAD);
 }
 
-/* With one second of backoff, ±20 %, and a clock that may not be known. */
+/* The backoff is one second, ±20 %, and the clock may be unknown. */
 TEST(a_retry_after_the_deadline_is_none)
 {
     static const struct {

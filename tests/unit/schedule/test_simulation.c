@@ -12,11 +12,11 @@
 static void lose(struct item *item)
 {
     if (item->place == IN_STREAM && item->deleted && item->owner == NOBODY) {
-        item->place = GONE; /* nobody can know of it any more: the operator has ended it */
+        item->place = GONE; /* no worker can know of it any more: the operator has ended it */
     }
 }
 
-/* The group is destroyed and made again at 0: what is unfinished is delivered once more, to anybody. */
+/* The group is destroyed and made again at 0: unfinished entries are delivered once more, to any worker. */
 static void regroup(struct world *world)
 {
     for (int i = 0; i < world->added; i++) {
@@ -48,7 +48,7 @@ static void delete_message(struct world *world)
     lose(item);
 }
 
-/* XGROUP DELCONSUMER by hand: what it held is in nobody's hands. */
+/* XGROUP DELCONSUMER by hand: nobody holds its entries any more. */
 static void delete_consumer(struct world *world, const struct peer *peer)
 {
     for (int i = 0; i < world->added; i++) {
@@ -77,7 +77,7 @@ static void drain(struct world *world, struct peer *peer)
     step(world, peer, &(struct event){.kind = EVENT_DRAIN});
 }
 
-/* One of several: what it had in flight goes on elsewhere. */
+/* Loses one of several devices: its batches go on elsewhere. */
 static void lose_a_device(struct world *world, struct peer *peer)
 {
     uint32_t left = peer->devices - 1;
@@ -96,7 +96,7 @@ static void lose_a_device(struct world *world, struct peer *peer)
 static void inject_at_workers(struct world *world, struct peer *peer)
 {
     if (happens(world, world->faults.kill)) { kill_peer(world, peer); }
-    if (peer->paused_until > world->now) { /* who is stopped hears nothing */
+    if (peer->paused_until > world->now) { /* a stopped worker receives nothing */
         return;
     }
     if (happens(world, world->faults.drop) && peer->connected) { disconnect(world, peer, LOSS_OTHER); }
@@ -116,7 +116,7 @@ static void inject_at_workers(struct world *world, struct peer *peer)
     }
 }
 
-/* Others write until this much of Redis is used, or delete what they have. They cannot get above maxmemory. */
+/* Others write until this much of Redis is used, or delete what they have. They cannot exceed maxmemory. */
 static void fill(struct world *world, uint32_t percent)
 {
     uint64_t used = used_bytes(world), wanted = world->most_bytes * percent / 100;
@@ -185,7 +185,7 @@ static void wish(struct world *world, struct item *item)
             item->due_ms -= item->delay_ms > 70 ? 70 : item->delay_ms - 1; /* by a clock that may be behind */
         }
     }
-    if (chance(world, 10) == 0 && !ahead) { /* or nobody knows from when it counts */
+    if (chance(world, 10) == 0 && !ahead) { /* else nobody knows when it begins */
         item->expires_ms = item->name_ms + 1 + chance(world, 400);
     }
 }
@@ -239,7 +239,7 @@ static void add_item(struct world *world)
 
 /* --- a history --- */
 
-/* One that left without having finished takes its process with it. */
+/* A worker that left without having finished takes its process with it. */
 static void end_worker(struct world *world, struct peer *peer)
 {
     int process = process_of(world, peer);
@@ -306,7 +306,8 @@ static bool was_cancelled(const struct world *world, int index)
     return wanted;
 }
 
-/* What may end any request, whatever it is of itself; why a poison verdict is right was checked when it was passed. */
+/* Returns whether a request of any kind had an end that does not depend on its kind; a poison verdict was checked when
+ * it was passed. */
 static bool ended_otherwise(const struct world *world, int index)
 {
     const struct item *item = &world->items[index];
@@ -341,7 +342,7 @@ static void check_end(const struct world *world, int index)
     if (item->kind == HEALTHY || item->kind == BULKY) { assert_int_equal(item->attempt, 1); }
 }
 
-/* Of those that shared an id the newest has the reply. */
+/* The reply must be that of the newest of the requests that share an id. */
 static void check_group(const struct world *world, int group)
 {
     const struct reply *reply = &world->replies[ITEMS + group];
@@ -377,13 +378,13 @@ static void describe(struct world *world)
     }
 }
 
-/* Nothing goes wrong any more, but texts that fail, kill or hang still do. */
+/* Faults end here, but texts that fail, kill or hang still do so. */
 static void finish(struct world *world)
 {
     uint64_t limit = world->now + (world->most_bytes > 0 ? 1200 : 120) * NS_PER_S;
     world->faults.on = world->paused = false;
     world->no_more = world->most_bytes > 0 && chance(world, 10) == 0;
-    fill(world, world->no_more ? 100 : 0); /* it stays full: only what we wrote expires */
+    fill(world, world->no_more ? 100 : 0); /* it stays full: only our own writes expire */
     memset(world->cap, 0, sizeof(world->cap));
     world->cap_later = 0;
     for (int i = 0; i < WORKERS; i++) {
@@ -394,7 +395,8 @@ static void finish(struct world *world)
     while (!all_gone(world) && world->now < limit) { run_until(world, world->now + 50 * NS_PER_MS); }
     if (!all_gone(world)) { describe(world); }
     assert_true(all_gone(world));
-    /* the longest wait of a refused settle; in a full Redis of what others have ended, and waits here to begin */
+    /* the longest wait of a refused settle; in a full Redis, of a request that others have ended and that waits here to
+     * begin */
     limit = world->now + (world->no_more ? 250 : 12) * NS_PER_S;
     while (!all_idle(world) && world->now < limit) { run_until(world, world->now + 50 * NS_PER_MS); }
     run_until(world, world->now + NS_PER_S); /* nothing comes back */
@@ -449,7 +451,7 @@ static struct worker_options options_for(struct world *world)
 
 static void run_history(struct world *world, uint64_t seed, struct faults faults)
 {
-    /* Who is killed takes along what it knew of its replies; so small, a few of them would be too much. */
+    /* A killed worker forgets its replies; in so small a Redis a few of them would be too much. */
     uint64_t most_bytes = faults.kill > 0 ? 400000 : 250000;
     struct counts counts = world->counts;
     struct actions actions = world->actions;
@@ -569,7 +571,7 @@ TEST(kills)
     expect("reclaimed by another than who found them", world.counts.found_by_another, 100);
 }
 
-/* Whatever the token says: each chore is gated by itself, so that two who do it at once do no harm. */
+/* Each chore has a guard of its own beside the token, so that two workers may do it at once without harm. */
 TEST(two_housekeepers)
 {
     run_histories((struct faults){
@@ -580,7 +582,7 @@ TEST(two_housekeepers)
     expect("refused", world.counts.workers.shed, 50);
 }
 
-/* A producer makes up entry ids; all others go on from them until the streams are set back. */
+/* A producer makes up entry ids; all later ids continue from them until the streams are set back. */
 TEST(ids_of_times_to_come)
 {
     run_histories((struct faults){.on = true,
@@ -603,7 +605,7 @@ TEST(pauses_past_the_lease)
     expect("rejoins", world.counts.rejoins, 100);
 }
 
-/* Each ends once, wherever it was before, and nothing is taken for a stray that is merely on its way. */
+/* Each ends once, wherever it was before, and an entry that is merely on its way is not taken for a stray. */
 TEST(entries_put_under_a_workers_name)
 {
     run_histories((struct faults){.on = true,
@@ -620,7 +622,7 @@ TEST(entries_put_under_a_workers_name)
     expect("strays", world.counts.workers.strays, 1000);
 }
 
-/* Without such a fault nobody ever finds a stray, however late answers are. */
+/* Without such a fault no worker ever finds a stray, however late answers are. */
 TEST(what_is_on_its_way_is_no_stray)
 {
     run_histories((struct faults){

@@ -1,5 +1,5 @@
-/* Entries that are pending in a worker's name although nobody gave them to it: found, taken once, and never mistaken
- * for what is merely on its way. */
+/* Entries that are pending in a worker's name although nobody gave them to it: they are found, taken once, and never
+ * confused with entries that are merely on their way. */
 #include <string.h>
 
 #include "worker_bench.h"
@@ -17,7 +17,7 @@ static struct own_list list_of(uint64_t first, uint32_t count)
     return list;
 }
 
-/* Lets the next pulse go, and with it a list of what is pending in our name. */
+/* Answers the next pulse, which causes a list of the entries pending in our name. */
 static void ask_again(struct bench *bench)
 {
     tick_after_ms(bench, 1000);
@@ -116,7 +116,7 @@ TEST(of_an_answer_only_those_that_were_found_are_taken)
     worker_close(bench.worker);
 }
 
-/* However many somebody puts there: no more than there is room for. */
+/* However many are put there, no more are taken than there is room for. */
 TEST(they_wait_for_room)
 {
     struct worker_options options = default_options();
@@ -161,8 +161,8 @@ TEST(a_long_list_of_our_own_does_not_fill_the_memory)
     worker_close(bench.worker);
 }
 
-/* The list after a full one continues after its last entry. While others come and go, it begins again once it has
- * passed the newest one of its beginning, or it would follow those that come for ever. */
+/* The list after a full one continues after its last entry. While entries come and go, it begins again once it has
+ * passed the entry that was newest at its beginning, or it would follow new ones for ever. */
 TEST(a_pass_begins_again_at_the_newest_entry_of_its_beginning)
 {
     struct bench bench = begin(default_options());
@@ -206,7 +206,7 @@ TEST(a_paused_queue_asks_for_none)
     worker_close(bench.worker);
 }
 
-/* A quiet worker may be so for days; others can do it. */
+/* A worker may be quiet for days; others can take them. */
 TEST(a_quiet_worker_gives_them_back)
 {
     struct bench bench = begin(default_options());
@@ -226,7 +226,7 @@ TEST(a_quiet_worker_gives_them_back)
     worker_close(bench.worker);
 }
 
-/* Found under the old name, they are the old name's. */
+/* Strays found under the old name belong to the old name. */
 TEST(a_reconnect_forgets_what_was_found)
 {
     struct bench bench = begin(default_options());

@@ -1,4 +1,4 @@
-/* The worker's rules one by one, by hand. What only some requests ask for is in test_worker_life.c. */
+/* The worker's rules one by one, by hand. Rules for special requests are in test_worker_life.c. */
 #include "worker_bench.h"
 
 TEST(a_request_goes_its_way)
@@ -39,7 +39,7 @@ TEST(a_full_batch_is_cut_ahead_of_time)
     struct bench bench = begin(default_options());
     read_new(&bench, 30);
     prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* one runs, one waits behind it; 8 rows each */
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* one runs, one waits for it; 8 rows each */
     assert_int_equal(answer_batch(&bench, STATUS_OK), 8);
     assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
     worker_close(bench.worker);
@@ -61,7 +61,7 @@ TEST(a_fixed_window_is_a_timer)
     worker_close(bench.worker);
 }
 
-/* One bad row of eight: its requests' mates are computed and only it is charged. */
+/* One bad row of eight: the other requests are computed and only its own is charged. */
 TEST(only_the_guilty_row_is_charged)
 {
     struct bench bench = begin(default_options());
@@ -107,7 +107,7 @@ TEST(out_of_memory_halves_the_budget)
     worker_close(bench.worker);
 }
 
-/* Says that it is the housekeeper no more. */
+/* Reports that it is no longer the housekeeper. */
 static void give_up_house(struct bench *bench)
 {
     assert_int_equal(take(bench, ACTION_PULSE).heartbeat.rank, RANK_NONE);
@@ -141,7 +141,7 @@ static void pulse_without_house(struct bench *bench)
     send(bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = bench->now / NS_PER_MS + EPOCH_MS}});
 }
 
-/* All but the housekeeper renew and beat, and take what was given back. */
+/* Workers other than the housekeeper only renew, send heartbeats, and take released entries. */
 TEST(only_the_housekeeper_does_the_chores_of_all)
 {
     struct worker_options options = default_options();
@@ -173,7 +173,7 @@ TEST(only_the_housekeeper_does_the_chores_of_all)
     worker_close(bench.worker);
 }
 
-/* The others hear of it by their pulse, and take until there is nothing more. */
+/* The others learn of them by their pulse, and take until there are none left. */
 TEST(what_the_housekeeper_has_no_room_for_others_take)
 {
     struct bench bench = begin(default_options());
@@ -223,7 +223,7 @@ TEST(a_housekeeper_without_room_finds_them_all_the_same)
     worker_close(bench.worker);
 }
 
-/* lua/defer and a dead letter keep the whole entry, whatever of it the worker keeps. */
+/* lua/defer and a dead letter keep the whole entry, even the parts that the worker does not keep. */
 TEST(settles_read_a_mebibyte_at_most)
 {
     struct worker_options options = default_options();
@@ -267,7 +267,7 @@ TEST(the_rank_says_what_a_housekeeper_can_do)
     assert_int_equal(heartbeat.rank, RANK_JUDGES);
     assert_in_range(heartbeat.elected_ms, 1, 3000);
     send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .housekeeper = true}});
-    send(&bench, (struct event){.kind = EVENT_QUIET}); /* told at once: others may be waiting */
+    send(&bench, (struct event){.kind = EVENT_QUIET}); /* sent at once: others may be waiting */
     assert_int_equal(take(&bench, ACTION_PULSE).heartbeat.rank, RANK_PUBLISHES);
     worker_close(bench.worker);
 }
@@ -317,7 +317,7 @@ TEST(an_unknown_outcome_is_repeated_after_the_reconnect)
     worker_close(bench.worker);
 }
 
-/* What is held is not taken again from the own list; what is not held is. */
+/* Only entries that are not held are taken from the own list. */
 TEST(the_own_list_never_doubles)
 {
     struct bench bench = begin(default_options());
@@ -420,7 +420,7 @@ TEST(credit_bounds_what_is_asked_for)
     answer_batch(&bench, STATUS_OK);
     answer_batch(&bench, STATUS_OK);
     format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_UNBLOCK), 0); /* settled, not only computed, is what makes room */
+    assert_int_equal(waiting(&bench, ACTION_UNBLOCK), 0); /* only a settled request makes room, not a computed one */
     settle(&bench, false);
     (void)take(&bench, ACTION_UNBLOCK); /* the read blocks, and `normal` has room now */
     tick_after_ms(&bench, 99);
@@ -432,7 +432,7 @@ TEST(credit_bounds_what_is_asked_for)
     worker_close(bench.worker);
 }
 
-/* What a request does not keep, a text that is refused or a field of the user's own, still comes over the line. */
+/* Parts that a request does not keep, such as a refused text or a field of the user's own, still come over the line. */
 TEST(heavy_entries_are_asked_for_in_small_numbers)
 {
     static char value[10000];
@@ -560,7 +560,8 @@ TEST(bad_options_are_refused_by_name)
     assert_non_null(strstr(err.message, "max_batch_rows"));
 }
 
-/* An answer is about 4 MiB, were all entries as large as the largest of late; that is forgotten by halves. */
+/* A read asks for about 4 MiB if all entries were as large as the largest recent one, whose size is halved with time.
+ */
 TEST(reads_are_sized_by_the_largest_entry)
 {
     static char large[(1 << 20) + 1];

@@ -1,11 +1,11 @@
-/* What a request may ask for, what an operator may, and what many requests at once do: one rule after the other. */
+/* Options of requests, actions of an operator, and many requests at once: one rule after the other. */
 #include <string.h>
 
 #include "worker_bench.h"
 
 /* --- classes --- */
 
-/* Above the ceiling one request at a time is taken, also when what was taken never begins. */
+/* Above the ceiling one request at a time is taken, even if the last one never began. */
 TEST(a_full_redis_goes_on_after_what_is_malformed)
 {
     struct bench bench = begin(default_options());
@@ -41,7 +41,7 @@ TEST(each_class_has_its_own_credit)
     for (int c = 0; c < CLASS_COUNT; c++) { /* Redis takes one COUNT for all: the next two batches of `low` */
         assert_int_equal(read.read.counts[c], 10);
     }
-    give(&bench, READ_NEW, ORIGIN_NEW, 10); /* as many as were asked for: `normal` is busy, and has room for more */
+    give(&bench, READ_NEW, ORIGIN_NEW, 10); /* the number asked for: `normal` is busy, and has room for more */
     read = take(&bench, ACTION_READ);
     if (read.read.counts[CLASS_LOW] > 0) { /* each of the two has its turn */
         assert_int_equal(read.read.counts[CLASS_NORMAL], 10);
@@ -50,7 +50,7 @@ TEST(each_class_has_its_own_credit)
     }
     assert_int_equal(read.read.counts[CLASS_LOW], 0);
     assert_in_range(read.read.counts[CLASS_NORMAL], 30, 60);
-    assert_int_equal(read.read.block_ms, 0); /* for `low` is not to wait for the others */
+    assert_int_equal(read.read.block_ms, 0); /* because `low` must not wait for the others */
     give(&bench, READ_NEW, ORIGIN_NEW, 0);
     read = take(&bench, ACTION_READ);
     assert_int_equal(read.read.counts[CLASS_LOW], 10);
@@ -101,7 +101,7 @@ static void flood_settle(struct flood *flood)
     send(&flood->bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
 }
 
-/* Everything but the engine answers at once; a blocked read ends when it is asked to, or when something has come. */
+/* Everything but the engine answers at once; a blocked read ends when it is unblocked, or when something has come. */
 static void flood_settle_down(struct flood *flood)
 {
     struct bench *bench = &flood->bench;
@@ -172,7 +172,7 @@ static char *number(uint64_t value)
     return text;
 }
 
-/* A time as the next entry has to say it: its id, from which it counts, is its number. */
+/* A time as the next entry must express it, relative to its id, which is its number. */
 static const char *from_its_id(const struct bench *bench, uint64_t ms)
 {
     return number(ms - (bench->next_entry + 1));
@@ -192,7 +192,7 @@ TEST(a_request_that_is_not_due_is_parked)
     assert_int_equal(worker_stats(bench.worker).parked, 1);
     assert_int_equal(worker_stats(bench.worker).deferred, 0);
     while (waiting(&bench, ACTION_PROMOTE) == 0 || bench.now < due_ns) {
-        if (waiting(&bench, ACTION_PROMOTE) > 0) { /* a look now and then, for what others have parked */
+        if (waiting(&bench, ACTION_PROMOTE) > 0) { /* a look now and then, for requests that others have parked */
             (void)take(&bench, ACTION_PROMOTE);
             send(&bench, (struct event){.kind = EVENT_PROMOTED, .promoted = {(due_ns - bench.now) / NS_PER_MS}});
         }
@@ -200,7 +200,7 @@ TEST(a_request_that_is_not_due_is_parked)
         assert_true(bench.now <= due_ns);
         send(&bench, (struct event){.kind = EVENT_TICK});
     }
-    assert_true(bench.now == due_ns); /* who parked it knows when to fetch it */
+    assert_true(bench.now == due_ns); /* the worker that parked it knows when to fetch it */
     worker_close(bench.worker);
 }
 
@@ -542,8 +542,8 @@ static void mended(struct bench *bench, bool changed, bool more)
     send(bench, (struct event){.kind = EVENT_MENDED, .mended = {.changed = changed, .more = more}});
 }
 
-/* Every two seconds, at once where an entry has such an id, and again and again until it is done; then what has moved
- * is due, and the next look is soon. */
+/* A look comes every two seconds, or at once when an entry has such an id, and again until all are moved; then the
+ * moved requests are due, and the next look is soon. */
 TEST(ids_ahead_of_the_clock_are_mended)
 {
     struct bench bench = begin(default_options());
@@ -574,7 +574,7 @@ TEST(ids_ahead_of_the_clock_are_mended)
     worker_close(bench.worker);
 }
 
-/* Its entry was moved, and a producer has given out the id once more: what was computed is not that one's answer. */
+/* Its entry was moved, and a producer has used the id once more: the computed result is not that entry's answer. */
 TEST(an_id_ahead_that_comes_again_is_read_again)
 {
     struct bench bench = begin(default_options());
@@ -603,7 +603,7 @@ TEST(an_id_ahead_that_comes_again_is_read_again)
     worker_close(bench.worker);
 }
 
-/* The one that waits in the window may have several texts, and expire there: all of them go at once. */
+/* The request in the window may have several texts, and expire there: all of them leave at once. */
 TEST(an_id_ahead_that_comes_again_may_expire_in_the_window)
 {
     struct worker_options options = default_options();
@@ -636,8 +636,8 @@ TEST(an_id_ahead_that_comes_again_may_expire_in_the_window)
     worker_close(bench.worker);
 }
 
-/* Also while it is paused, because producers must be able to add; not by one that is quiet, or is not the housekeeper.
- */
+/* Ids are mended also while the queue is paused, because producers must be able to add; but not by a worker that is
+ * quiet, or is not the housekeeper. */
 TEST(who_mends_ids)
 {
     struct bench bench = begin(default_options());
@@ -688,7 +688,7 @@ TEST(orphans_are_looked_for_class_by_class)
     worker_close(bench.worker);
 }
 
-/* --- what may be ours unknown to us --- */
+/* --- entries that may be ours without our knowledge --- */
 
 TEST(what_a_lost_answer_brought_is_looked_for)
 {
@@ -701,7 +701,7 @@ TEST(what_a_lost_answer_brought_is_looked_for)
     worker_close(bench.worker);
 }
 
-/* Once the read that is blocking has come back empty, the worker asks for what is its own. */
+/* Once the blocking read has come back empty, the worker reads its own list. */
 static void expect_own_next(struct bench *bench)
 {
     (void)take(bench, ACTION_UNBLOCK);
@@ -710,7 +710,7 @@ static void expect_own_next(struct bench *bench)
     assert_int_equal(waiting(bench, ACTION_READ_OWN), 1);
 }
 
-/* The group was made again: the settle had come before the new delivery, its answer comes after it. */
+/* The group was made again: the settle ran before the new delivery, but its answer comes after it. */
 TEST(what_is_delivered_again_is_held_once_and_not_forgotten)
 {
     struct bench bench = begin(default_options());
@@ -730,7 +730,7 @@ TEST(what_is_delivered_again_is_held_once_and_not_forgotten)
 
 /* --- leases and stopped processes --- */
 
-/* Twenty rows, of which 8 and 8 go and 4 wait, and then the lease is lost. Returns the release of those that wait. */
+/* The lease is lost when 8 and 8 of twenty rows are in batches and 4 wait. Returns the release of those that wait. */
 static struct action lose_lease(struct bench *bench)
 {
     read_new(bench, 20);
@@ -750,7 +750,8 @@ TEST(a_lost_lease_gives_back_what_has_not_started)
     worker_close(bench.worker);
 }
 
-/* The connection breaks before it is known, so the worker keeps its name; and then it is the first to find them. */
+/* The connection breaks before the release is confirmed, so the worker keeps its name; then it is the first to find the
+ * entries. */
 TEST(what_was_given_back_may_be_taken_again_at_once)
 {
     struct bench bench = begin(default_options());

@@ -1,4 +1,4 @@
-/* What the outside may look at and change while a worker runs: held requests, live options, quiet and resume. */
+/* The view and the controls from outside while a worker runs: held requests, live options, quiet and resume. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -161,7 +161,7 @@ TEST(quiet_claims_nothing_until_resume)
     connect_and_read_own(&bench);
     step(&bench, (struct event){.kind = EVENT_QUIET});
     assert_non_null(find(&bench, ACTION_UNBLOCK));
-    give(&bench, 2); /* what had been asked for is finished */
+    give(&bench, 2); /* entries that had been asked for are finished */
     assert_non_null(find(&bench, ACTION_PREPARE));
     assert_null(find(&bench, ACTION_READ));
     bench.now += 10 * NS_PER_S;

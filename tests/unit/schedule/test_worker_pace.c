@@ -1,4 +1,4 @@
-/* What the worker makes of the time that batches take. */
+/* The worker's use of the time that batches take. */
 #include <math.h>
 
 #include "worker_bench.h"
@@ -11,7 +11,7 @@ static struct worker_options timed_options(void)
     return options;
 }
 
-/* Likewise; only what it takes ends a batch. */
+/* timed_options with large batches, so that only their time limits them. */
 static struct worker_options wide_options(void)
 {
     struct worker_options options = timed_options();
@@ -20,7 +20,7 @@ static struct worker_options wide_options(void)
     return options;
 }
 
-/* The batch that is out comes back after what the cost says, times `factor`. */
+/* Answers the batch that is out after its predicted time, times `factor`. */
 static uint32_t compute_with(struct bench *bench, double factor, bool helped)
 {
     struct batch *batch = take(bench, ACTION_SUBMIT).batch;
@@ -46,7 +46,7 @@ static void finish(struct bench *bench)
     answer_chores(bench);
 }
 
-/* What is out, and what is cut behind it. */
+/* Computes the batches that are out, and those cut after them. */
 static void finish_all(struct bench *bench)
 {
     while (waiting(bench, ACTION_SUBMIT) > 0) { (void)compute(bench, 1); }
@@ -118,7 +118,7 @@ TEST(a_slower_machine_gets_shorter_batches)
     worker_close(bench.worker);
 }
 
-/* What is prepared next, all in one answer: a text of `first` tokens and others of 4. */
+/* Answers the next preparation at once: a text of `first` tokens and others of 4. */
 static void prepare_with_first(struct bench *bench, uint32_t first)
 {
     struct request_list list = take(bench, ACTION_PREPARE).requests;
@@ -132,7 +132,7 @@ static void prepare_with_first(struct bench *bench, uint32_t first)
     send(bench, (struct event){.kind = EVENT_PREPARED, .requests = list});
 }
 
-/* It is a batch by itself, and what has come with it and after it is answered while it is computed. */
+/* It is a batch by itself, and requests that came with it and after it are answered while it is computed. */
 TEST(a_long_text_holds_up_no_short_one)
 {
     struct worker_options options = wide_options();
@@ -163,7 +163,7 @@ TEST(a_long_text_holds_up_no_short_one)
 TEST(the_speed_is_that_of_full_batches)
 {
     struct bench bench = begin(timed_options());
-    assert_true(heartbeat(&bench).rows_per_s == 0); /* how long texts are is not known yet */
+    assert_true(heartbeat(&bench).rows_per_s == 0); /* the length of texts is not known yet */
     for (int i = 0; i < 20; i++) {
         read_new(&bench, 1);
         prepare_all(&bench, 4);
@@ -175,7 +175,7 @@ TEST(the_speed_is_that_of_full_batches)
     worker_close(bench.worker);
 }
 
-/* What may be held by a machine that is so many times slower than timed_options, after texts of four tokens. */
+/* The credit of a machine that is `slower` times slower than timed_options, after texts of four tokens. */
 static uint32_t credit_of(double slower)
 {
     struct worker_options options = timed_options();
@@ -193,7 +193,7 @@ static uint32_t credit_of(double slower)
     return credit;
 }
 
-/* 32 tokens take 42 ms on one of them; on the other 4.2 s, and two such batches may be out. */
+/* 32 tokens take 42 ms on the first machine; on the second 4.2 s, and two such batches may be out. */
 TEST(what_is_held_is_a_seconds_work)
 {
     assert_in_range(credit_of(10), 755, 765);
@@ -211,7 +211,7 @@ TEST(the_error_of_the_fit_is_told)
     worker_close(bench.worker);
 }
 
-/* A batch that idle threads helped with says nothing against what is known of those that nobody helps with. */
+/* A batch with help from idle threads does not contradict the known cost of batches without help. */
 TEST(a_helped_batch_is_known_as_such)
 {
     struct worker_options options = timed_options();
@@ -227,7 +227,7 @@ TEST(a_helped_batch_is_known_as_such)
     worker_close(bench.worker);
 }
 
-/* From the entry's id, which is when it was enqueued, to its settle. */
+/* The latency is from the entry's id, which is the time of its XADD, to its settle. */
 TEST(the_latency_is_that_of_the_producer)
 {
     struct bench bench = begin(default_options());
@@ -267,7 +267,7 @@ static void read_low(struct bench *bench, int count)
     while (count-- > 0) { read_one(bench, CLASS_LOW, FIELDS("text", "word")); }
 }
 
-/* After so long without an online request that none is expected. */
+/* Reads `low` requests after such a long time without online requests that none is expected. */
 static void read_low_when_quiet(struct bench *bench)
 {
     bench->now += 11 * NS_PER_S;
@@ -299,8 +299,8 @@ TEST(bulk_work_is_brief_beside_online_requests)
     assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1); /* none ahead of its time */
     read_new(&bench, 3);
     prepare_all(&bench, 40);
-    assert_int_equal(compute(&bench, 1), 6); /* 25 ms: what 256 tokens take, and a little; a seventh would make it 29 */
-    assert_int_equal(compute(&bench, 1), 6); /* the online ones with it */
+    assert_int_equal(compute(&bench, 1), 6); /* 25 ms, below the 26.6 of 256 tokens; a seventh would make it 29 */
+    assert_int_equal(compute(&bench, 1), 6); /* with the online ones */
     assert_int_equal(compute(&bench, 1), 2);
     finish(&bench);
 
@@ -311,7 +311,7 @@ TEST(bulk_work_is_brief_beside_online_requests)
     worker_close(bench.worker);
 }
 
-/* With several slots one is kept for online requests, whose batches rows of class low do not join but in their turn. */
+/* With several slots one is kept for online requests, and rows of class low join their batches only in their turn. */
 TEST(bulk_work_leaves_a_slot_to_online_requests)
 {
     struct worker_options options = wide_options();
@@ -339,14 +339,14 @@ TEST(bulk_work_leaves_a_slot_to_online_requests)
     worker_close(bench.worker);
 }
 
-/* So many of one word, which are then ready; some may wait to be prepared until others are back. */
+/* Reads `count` requests of one word and prepares them; some may wait to be prepared until others are back. */
 static void read_normal(struct bench *bench, size_t count)
 {
     read_new(bench, count);
     prepare_all(bench, 40);
 }
 
-/* Of the batches that are out, how many of class high go before those that wait; and they are the only ones. */
+/* The number of batches out that go before those that wait; all of these are of class high. */
 static int count_first(const struct bench *bench)
 {
     int count = 0;
@@ -371,7 +371,7 @@ static bool next_holds(const struct bench *bench, enum request_class class, bool
     return false;
 }
 
-/* One that goes first lets those behind it have their turn before another one does. */
+/* After one batch that goes first, the waiting ones have their turn before another does. */
 TEST(one_batch_at_a_time_goes_before_those_that_wait)
 {
     struct worker_options options = wide_options();
@@ -387,7 +387,7 @@ TEST(one_batch_at_a_time_goes_before_those_that_wait)
         assert_true(next_holds(&bench, CLASS_HIGH, false));
         assert_int_equal(count_first(&bench), 1);
     }
-    for (int i = 0; i < 3; i++) { /* up to the first of them, and it */
+    for (int i = 0; i < 3; i++) { /* those up to the first of them, and itself */
         (void)compute(&bench, 1);
     }
     assert_int_equal(count_first(&bench), 0);
@@ -408,8 +408,8 @@ static void read_hurried(struct bench *bench, bool high, uint64_t expires_in_ms)
     prepare_all(bench, 40);
 }
 
-/* Batches behind a request of class high, or one that is to start soon, are brief for ten seconds; and they are as
- * long as ever beside a deadline that is far off, and where nobody else waits. */
+/* Batches after a request of class high, or one that must start soon, are brief for ten seconds; they are as long as
+ * ever beside a deadline that is far off, and if no others wait. */
 TEST(batches_are_brief_beside_requests_in_a_hurry)
 {
     for (int kind = 0; kind < 3; kind++) { /* high; a deadline soon; one later */
@@ -441,7 +441,7 @@ TEST(batches_are_brief_beside_requests_in_a_hurry)
     worker_close(bench.worker);
 }
 
-/* Each of many, at any time, behind a backlog that never ends: it is in the next batch that is cut. */
+/* Each of many requests, at any time, after a backlog that never ends, is in the next batch that is cut. */
 TEST(high_is_in_the_next_batch)
 {
     struct worker_options options = wide_options();
@@ -474,7 +474,7 @@ TEST(high_is_in_the_next_batch)
     worker_close(bench.worker);
 }
 
-/* Of the batch that is out and was handed out first. */
+/* Returns whether the oldest batch that is out runs in spare time. */
 static bool first_is_spare(const struct bench *bench)
 {
     for (size_t i = 0; i < bench->count; i++) {
@@ -500,7 +500,7 @@ static struct bench begin_spare(uint32_t slots, const struct worker_options *mor
     return bench;
 }
 
-/* Where there are threads for it: it is in no batch of online requests, and takes none of their slots. */
+/* If there are background threads, bulk work is in no batch of online requests, and takes none of their slots. */
 TEST(bulk_work_runs_in_spare_time)
 {
     struct worker_options options = wide_options();
@@ -532,7 +532,7 @@ TEST(bulk_work_runs_in_spare_time)
     }
 }
 
-/* Online requests leave no time to spare: bulk work has its share of the slots then, and all of its rows their end. */
+/* When online requests leave no spare time, bulk work has its share of the slots, and all of its rows are done. */
 TEST(bulk_work_without_spare_time_has_its_turn)
 {
     struct worker_options options = wide_options();
@@ -551,7 +551,7 @@ TEST(bulk_work_without_spare_time_has_its_turn)
         assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1);
         assert_false(first_is_spare(&bench));
         assert_int_equal(compute(&bench, 1), 6);
-        tick_after_ms(&bench, 1000); /* it does not hang, it has had no time */
+        tick_after_ms(&bench, 1000); /* it does not hang: it has had no time */
         assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
         starved->started_ns = starved->finished_ns = bench.now;
         memset(starved->engine.output, 0, DIM * sizeof(float));

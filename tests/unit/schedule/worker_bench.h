@@ -1,4 +1,4 @@
-/* A worker whose actions wait until a test answers them: an event goes in, the actions that come out are looked at. */
+/* A worker whose actions wait until a test answers them: the test sends an event and looks at the resulting actions. */
 #ifndef TESTS_WORKER_BENCH_H
 #define TESTS_WORKER_BENCH_H
 
@@ -174,7 +174,7 @@ static inline void pulse(struct bench *bench, struct pulse pulse)
     send(bench, (struct event){.kind = EVENT_PULSE, .pulse = pulse});
 }
 
-/* Says what is pending with us; returns what was asked. */
+/* Answers a list of our pending entries; returns the action that asked for it. */
 static inline struct action list_own(struct bench *bench, const struct own_list *list)
 {
     struct action action = take(bench, ACTION_LIST_OWN);
@@ -225,7 +225,7 @@ static inline void give_loners(struct bench *bench, size_t count)
                                .entries = {.source = READ_RECLAIM, .entries = entries, .count = count}});
 }
 
-/* Answers the reads that are out with nothing: a suspect that is to run alone waits for that. */
+/* Answers the reads that are out with nothing: a suspect that must run alone waits for that. */
 static inline void come_to_rest(struct bench *bench)
 {
     assert_int_equal(bench->alone.held && !bench->alone.granted, true);
@@ -238,7 +238,7 @@ static inline void come_to_rest(struct bench *bench)
     assert_true(bench->alone.granted || !bench->alone.held);
 }
 
-/* What is out with Redis and carries no requests fails first. */
+/* The calls to Redis that carry no requests fail first. */
 static inline void break_connection(struct bench *bench)
 {
     static const struct {

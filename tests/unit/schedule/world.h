@@ -1,11 +1,11 @@
 /* A small world for the worker: a Redis with three streams, workers with an executor each that answers in any order and
  * late, producers, an operator, and faults. One generator, one virtual clock: a seed is a whole history.
  *
- *   world.h         what there is
- *   world_redis.h   what the scripts do
- *   world_engine.h  what prep and compute threads do
+ *   world.h         the state
+ *   world_redis.h   the scripts
+ *   world_engine.h  prep and compute threads
  *
- * The world checks every action against the contract of schedule/worker.h, and knows of each entry how it may end. */
+ * The world checks every action against the contract of schedule/worker.h, and knows for each entry how it may end. */
 #ifndef TESTS_WORLD_H
 #define TESTS_WORLD_H
 
@@ -36,7 +36,7 @@ enum {
     LEFT_MOST = 8,
 };
 
-/* What an entry is, and so how it must end. */
+/* The kind of an entry, which determines its end. */
 enum kind {
     HEALTHY,
     MALFORMED,
@@ -49,7 +49,7 @@ enum kind {
     CANCEL,
     BULKY,         /* healthy, with a large reply */
     UNSENDABLE,    /* Redis closes each connection on which its reply is sent */
-    UNDELIVERABLE, /* likewise on which it is to be read */
+    UNDELIVERABLE, /* Redis closes each connection on which it is read */
     KINDS
 };
 
@@ -69,9 +69,9 @@ struct item {
     uint32_t tenant; /* 0: none */
     bool promoted, forged, stubborn;
     uint64_t due_ms, expires_ms; /* 0: none; unix ms */
-    uint64_t delay_ms;           /* counts from the name, or from when the entry is seen where that is ahead */
-    uint64_t first_ms;           /* what later knows of it; 0: nothing yet */
-    uint64_t seen_ms;            /* of its reply, where its name's time does not count; else 0 */
+    uint64_t delay_ms; /* counts from the name, or, if that is ahead of the clock, from when the entry is seen */
+    uint64_t first_ms; /* the first time that `later` keeps for it; 0: none yet */
+    uint64_t seen_ms;  /* the time of its reply, if its name's time does not count; else 0 */
     uint32_t attempt;
 
     bool read, deleted; /* XREADGROUP has passed it; its message was deleted by hand */
@@ -80,11 +80,11 @@ struct item {
     int moved_runs; /* lonely runs that were under way when its entry was moved: they stay on record */
     int open[8];    /* names of workers whose lonely runs of it are open */
     int open_count;
-    int groups[8]; /* likewise, of their runs in groups */
+    int groups[8]; /* names of workers whose runs of it in groups are open */
     int group_count;
     uint32_t taken;          /* takeovers from dead workers since the last charge */
-    int unread_by;           /* the worker that was told to answer it unread */
-    int claimed_by, crashed; /* who was told last how many are open, and how many of these had crashed by then */
+    int unread_by;           /* the worker that must answer it unread */
+    int claimed_by, crashed; /* the last worker that got the count of open runs; the crashed ones then */
 
     int ends;
     enum outcome outcome;
@@ -95,7 +95,7 @@ struct item {
 struct call {
     enum action_kind kind;
     struct action action;
-    uint32_t enough; /* a bit for each tenant that has */
+    uint32_t enough; /* a bit for each tenant that has enough */
     uint64_t runs_at, answers_at;
     bool ran, failed;
     int got[ITEMS]; /* items, when it ran */
@@ -119,15 +119,15 @@ struct peer {
     struct worker *worker;
     int name; /* consumer name; a new one for each incarnation */
     bool connected, draining, exited, unclean, lease_lost, quiet;
-    enum turn turn;                       /* as it was told */
-    bool closed;                          /* by the last pulse it heard: paused */
+    enum turn turn;                       /* the last one that it was given */
+    bool closed;                          /* by its last pulse: the queue is paused */
     bool trickles;                        /* … Redis has hardly any memory left */
-    bool housekeeper;                     /* likewise */
+    bool housekeeper;                     /* … it is the housekeeper */
     struct left left[CLASS_COUNT];        /* found as the housekeeper … */
     struct left found[CLASS_COUNT];       /* … or by another one */
     bool parked;                          /* it has had a request parked, and may fetch it */
-    bool pulsed;                          /* it has heard one since it connected */
-    uint32_t devices, slots, batches_out; /* that it has left */
+    bool pulsed;                          /* it has had a pulse since it connected */
+    uint32_t devices, slots, batches_out; /* those that it has left */
     enum loss loss;                       /* of the connection before this one */
     uint64_t connects_at, judges_at, wakes_at, paused_until;
     struct call *calls[CALLS];
@@ -136,20 +136,20 @@ struct peer {
     bool charged;           /* it is on record */
 };
 
-/* Chances per mille, each time that time moves. */
+/* Chances per mille, at each step of time. */
 struct faults {
-    bool on, gentle; /* gentle: no text of its own accord ends a process */
+    bool on, gentle; /* gentle: no text ends a process by itself */
     uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost, one_device_lost;
     uint32_t hang_up; /* Redis closes one of the two connections, for no reason */
     uint32_t bulky;   /* requests whose replies are large */
-    uint32_t limits;  /* likewise, or Redis' limits do not let them through */
+    uint32_t limits;  /* requests with large replies, or that exceed Redis' limits */
     uint32_t pause, full, quiet, delete_message, delete_consumer, clock_jump, cap;
-    uint32_t misplace;         /* an entry is put under a worker's name behind its back */
-    uint32_t forged_id;        /* a producer makes up an entry id in times to come */
-    uint32_t two_housekeepers; /* a pulse says yes whoever has the token */
+    uint32_t misplace;         /* an entry is put under a worker's name without its knowledge */
+    uint32_t forged_id;        /* a producer makes up an entry id in the future */
+    uint32_t two_housekeepers; /* a pulse makes its worker the housekeeper, whoever has the token */
 };
 
-/* Of all histories so far: a fault that never fired has tested nothing. */
+/* Counts of all histories so far: a fault that never fired has tested nothing. */
 struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
         devices_lost, full;
@@ -159,9 +159,9 @@ struct counts {
     uint64_t forged_ids, moved, set_back;
     uint64_t misplaced;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
-    uint64_t closed, unsendable, undeliverable, proofs;           /* connections, by a limit; requests that ended so */
-    uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */
-    struct worker_stats workers;                                  /* sums of some */
+    uint64_t closed, unsendable, undeliverable, proofs;     /* connections closed by a limit; requests that it ended */
+    uint64_t set_aside, taken_from_aside, found_by_another; /* entries */
+    struct worker_stats workers;                            /* sums of some */
 };
 
 struct reply {
@@ -169,12 +169,12 @@ struct reply {
     int item;
 };
 
-/* What Redis keeps for a while. */
+/* Bytes that Redis keeps for a while. */
 struct kept {
     uint64_t bytes, until;
 };
 
-/* What things take of Redis' memory: replies more than requests. TTL_S is that of every reply. */
+/* Sizes in Redis' memory: replies take more than requests. TTL_S is the TTL of every reply. */
 enum { BULK_BYTES = 100 << 10 };
 enum { ENTRY_TAKES = 300, REPLY_TAKES = 1300, ERROR_TAKES = 700, TTL_S = 60 };
 
@@ -183,9 +183,9 @@ struct world {
     uint64_t epoch_ms; /* Redis' clock less ours */
     struct item items[ITEMS];
     int added;
-    int gone; /* all before this one are */
+    int gone; /* all before this one are gone */
     uint64_t next_seq, last_ms;
-    int by_seq[ENTRIES]; /* the item that this entry was or is of */
+    int by_seq[ENTRIES]; /* the item of this entry, now or before */
     struct reply replies[ITEMS + GROUPS];
     struct peer peers[WORKERS];
     bool lanes;                  /* the first two are of one process */
@@ -194,12 +194,12 @@ struct world {
     int names;
     uint64_t alive_until[NAMES]; /* by name */
     bool dead[NAMES];            /* its process ended under this name */
-    int housekeeper;             /* who was elected last, until … */
+    int housekeeper;             /* the last one elected, until … */
     uint64_t housekeeper_until;
     enum housekeeper_rank housekeeper_rank;
-    struct left left[CLASS_COUNT]; /* as it says itself */
+    struct left left[CLASS_COUNT]; /* by its own report */
     bool paused;
-    uint64_t most_bytes, others_bytes; /* maxmemory, 0 for none; what others have in Redis */
+    uint64_t most_bytes, others_bytes; /* maxmemory, 0 for none; the size of others' data in Redis */
     struct kept kept[2 * ITEMS];
     int kept_count; /* no other one was ever used */
     bool no_more;   /* nothing is added any more */
@@ -253,7 +253,7 @@ static inline uint64_t redis_ms(const struct world *world)
     return world->epoch_ms + world->now / NS_PER_MS;
 }
 
-/* Whether ids have run ahead of the clock: then they go on from the last one. */
+/* Returns whether ids have run ahead of the clock: then new ones continue from the last one. */
 static inline bool is_ahead(const struct world *world, uint64_t ms)
 {
     return ms > redis_ms(world) + AHEAD_MS;
@@ -275,7 +275,7 @@ static inline struct item *item_of(struct world *world, const struct request *re
     return &world->items[index_of(world, request)];
 }
 
-/* An entry id is never less than the last one, whatever the clock does. */
+/* Gives an item its next entry id, which is never below the last one, whatever the clock does. */
 static inline void give_entry(struct world *world, struct item *item)
 {
     uint64_t ms = redis_ms(world);

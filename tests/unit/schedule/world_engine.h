@@ -1,5 +1,5 @@
-/* What prep and compute threads do. A row's only token says which text of which item it is, and its vector says so,
- * too: a vector that went to the wrong row is seen when it is settled. */
+/* The prep and compute threads. A row's only token identifies its item and text, and so does its vector: a vector that
+ * went to the wrong row is seen when it is settled. */
 #ifndef TESTS_WORLD_ENGINE_H
 #define TESTS_WORLD_ENGINE_H
 
@@ -92,7 +92,7 @@ static inline void run_format(struct world *world, struct request *request)
     if (kind == UNSENDABLE) { buffer_append(&request->output.reply, more, 2 * BULK_BYTES); }
 }
 
-/* Whether this batch holds a row of a request of this kind, as the first of its duplicates or another. */
+/* Returns a request of this kind with a row in this batch, whether first of its duplicates or not; NULL: none. */
 static inline struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {

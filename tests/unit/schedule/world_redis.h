@@ -1,4 +1,4 @@
-/* What the scripts of lua/ do, as far as a worker can tell. */
+/* The effects of the scripts of lua/, as far as a worker can see them. */
 #ifndef TESTS_WORLD_REDIS_H
 #define TESTS_WORLD_REDIS_H
 
@@ -11,7 +11,7 @@ static inline bool pending(const struct item *item, const struct request *reques
     return item->place == IN_STREAM && item->entry_seq == request->identity.entry.seq && item->owner != NOBODY;
 }
 
-/* The name of `_id` is believed only of who came back from `later`. */
+/* The name in `_id` is believed only for an item that came back from `later`. */
 static inline bool claims_too_much(const struct item *item, const struct request *request)
 {
     return request->identity.borrowed_name && !item->promoted;
@@ -27,7 +27,7 @@ static inline void uncharge(struct item *item, int name)
     }
 }
 
-/* A run that is over has crashed nobody. */
+/* A run that is over has not crashed. */
 static inline enum verdict late(struct item *item, const struct peer *peer, const struct request *request)
 {
     if (item->entry_seq == request->identity.entry.seq) { uncharge(item, peer->name); }
@@ -82,8 +82,8 @@ static inline void check_vectors(const struct item *item, const struct request *
     }
 }
 
-/* Lonely runs of this very entry in which a process ended, or was as good as dead: stopped for longer than its lease.
- */
+/* The number of lonely runs of this very entry in which a process ended, or was stopped for longer than its lease,
+ * which looks the same. */
 static inline int count_crashed(const struct world *world, const struct item *item)
 {
     int dead = 0;
@@ -91,14 +91,15 @@ static inline int count_crashed(const struct world *world, const struct item *it
     return dead;
 }
 
-/* A worker is told how many runs are open, and judges by that. */
+/* A worker gets the number of open runs, and judges by it. */
 static inline void tell(const struct world *world, struct item *item, int name)
 {
     item->claimed_by = name;
     item->crashed = count_crashed(world, item);
 }
 
-/* A poison verdict needs three of them, now or when this worker was told: who was stopped may be back since then. */
+/* A poison verdict needs three of them, now or when this worker got their number: a stopped worker may have come back
+ * since. */
 static inline void check_poison(struct world *world, const struct peer *peer, const struct item *item)
 {
     int dead = count_crashed(world, item) + item->moved_runs;
@@ -299,7 +300,7 @@ static inline void take(struct world *world, struct call *call, int name, int in
 {
     assert_true(call->got_count < ITEMS);
     if (!world->items[index].deleted) { world->items[index].owner = name; }
-    if (call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP) { /* XREADGROUP says nothing of it */
+    if (call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP) { /* XREADGROUP does not report it */
         call->quarantine_runs[call->got_count] = (uint32_t)world->items[index].open_count;
         call->group_run[call->got_count] = world->items[index].open_count == 0 && world->items[index].group_count > 0;
         tell(world, &world->items[index], name);
@@ -308,7 +309,7 @@ static inline void take(struct world *world, struct call *call, int name, int in
     call->got[call->got_count++] = index;
 }
 
-/* The entry of a class in its stream with the least id behind `after`; NOBODY when there is none. */
+/* The entry of a class in its stream with the least id after `after`; NOBODY when there is none. */
 static inline int next_of(const struct world *world, enum request_class class, uint64_t after_seq)
 {
     int next = NOBODY;
@@ -341,7 +342,7 @@ static inline void run_read_own(struct world *world, struct peer *peer, struct c
 {
     uint64_t after = call->action.read.after.seq;
     int i = NOBODY;
-    if (call->action.read.own == OWN_ADDRESS) { /* whoever has it now */
+    if (call->action.read.own == OWN_ADDRESS) { /* whichever worker has it now */
         i = world->by_seq[after];
         call->unread[0] = true;
         if (world->items[i].place == IN_STREAM && world->items[i].entry_seq == after) {
@@ -418,7 +419,7 @@ static inline bool unread(const struct item *item, enum request_class class)
     return item->place == IN_STREAM && item->class == class && item->owner == NOBODY && !item->read && !item->deleted;
 }
 
-/* Cancels first, each once; then the newest that nobody has read, while more requests than the cap are left. */
+/* Takes cancels first, each once; then the newest unread requests, while more than the cap are left. */
 static inline void run_shed(struct world *world, struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
@@ -514,7 +515,8 @@ static inline void run_promote(struct world *world, struct call *call)
     }
 }
 
-/* A few entries a call, and the ids of now with the last one. What is in a worker's hands it has in vain. */
+/* Moves a few entries a call, and sets the ids back to the clock with the last one. A worker that holds a moved entry
+ * computes it in vain. */
 static inline void run_mend(struct world *world, struct call *call)
 {
     int left = 3;
@@ -540,7 +542,7 @@ static inline void run_mend(struct world *world, struct call *call)
     }
 }
 
-/* Whether this one is the housekeeper from now on. */
+/* Returns whether this worker is the housekeeper from now on. */
 static inline bool elect(struct world *world, const struct peer *peer, const struct heartbeat *heartbeat)
 {
     bool held = world->housekeeper_until > world->now;

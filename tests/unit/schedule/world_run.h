@@ -20,7 +20,7 @@ static inline bool of_scripts(enum action_kind kind)
     return !local(kind) && kind != ACTION_READ && kind != ACTION_READ_OWN;
 }
 
-/* One connection has the scripts and the list of our own entries: its answer comes after theirs. */
+/* The scripts and the list of our own entries share a connection, so the answer of the list comes after theirs. */
 static inline void answer_after_scripts(const struct peer *peer, struct call *list)
 {
     for (int i = 0; i < peer->call_count; i++) {
@@ -31,7 +31,7 @@ static inline void answer_after_scripts(const struct peer *peer, struct call *li
     }
 }
 
-/* Whether the answer of a list has to wait for that of a script. */
+/* Returns whether the answer of a list has to wait for that of a script. */
 static inline bool waits_for_scripts(const struct peer *peer, const struct call *list)
 {
     bool waits = false;
@@ -79,7 +79,7 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         run_pulse(world, peer, call);
         break;
     case ACTION_SETTLE:
-        if (holds_unsendable(world, call)) { break; } /* Redis does not hear it */
+        if (holds_unsendable(world, call)) { break; } /* Redis does not receive it */
         for (struct request *request = requests->first; request != NULL; request = request->next) {
             settle_one(world, peer, request);
         }
@@ -163,7 +163,7 @@ static inline void add_stats(struct world *world, const struct peer *peer)
     sum->strays += stats.strays;
 }
 
-/* A worker ends: what it had sent may still happen, what it held is freed with it. */
+/* A worker ends: its calls may still take effect, its requests are freed with it. */
 static inline void end_peer(struct world *world, struct peer *peer)
 {
     int process = process_of(world, peer), lane = (int)(peer - world->peers) - process;
@@ -304,7 +304,7 @@ static inline struct entry entry_of(const struct world *world, const struct call
                           .field_count = item->deleted ? 0 : to->count};
 }
 
-/* Whether it comes to a text that no worker can read and live. */
+/* Returns whether the call brings a text that kills every worker that reads it. */
 static inline bool kills_reader(struct world *world, const struct peer *peer, const struct call *call)
 {
     bool kills = false;
@@ -416,7 +416,7 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
     step(world, peer, &event);
 }
 
-/* Everything that is out fails: what had been sent first may have happened. Then the event itself. */
+/* Fails all calls that are out, although those sent first may have taken effect; then sends the event itself. */
 static inline void disconnect(struct world *world, struct peer *peer, enum loss loss)
 {
     peer->loss = loss;
@@ -477,11 +477,11 @@ static inline void check_lists(const struct action *action, uint32_t most)
     assert_int_equal(count, action->requests.count);
     assert_in_range(count, action->kind == ACTION_RELEASE ? 0 : 1, most);
     if (action->kind == ACTION_SETTLE) {
-        assert_true(count == 1 || (bytes <= 32 * 1024 && refused == 0)); /* who was refused goes alone */
+        assert_true(count == 1 || (bytes <= 32 * 1024 && refused == 0)); /* a refused one goes alone */
     }
 }
 
-/* A reply with which the connection was lost goes with nothing else that may be to blame. */
+/* A reply that was sent when the connection was lost is sent again with nothing else that may be to blame. */
 static inline void check_proof(struct world *world, const struct peer *peer, const struct action *action)
 {
     static const enum action_kind claims[] = {ACTION_RECLAIM, ACTION_SHED, ACTION_FAIR, ACTION_SWEEP, ACTION_MEND};
@@ -494,7 +494,8 @@ static inline void check_proof(struct world *world, const struct peer *peer, con
     world->counts.proofs++;
 }
 
-/* Nothing of a request is on its way in this process, but for these batches. */
+/* Asserts that in this process no call is out that brings or works on requests, except for batches of this worker if
+ * `batches`. */
 static inline void check_alone(struct world *world, const struct peer *peer, bool batches)
 {
     static const enum action_kind kinds[] = {ACTION_READ,  ACTION_READ_OWN, ACTION_RECLAIM, ACTION_SHED,  ACTION_FAIR,
@@ -519,7 +520,7 @@ static inline bool on_record(const struct item *item, int name)
 }
 
 /* While a suspect runs alone nothing else may start, and it starts only charged and with nothing else running. Any
- * other suspect starts only when it is on record as one of a group. */
+ * other suspect starts only when its run in a group is on record. */
 static inline void check_lonely(struct world *world, struct peer *peer, const struct request *request)
 {
     const struct item *item = item_of(world, request);
@@ -544,7 +545,7 @@ static inline void check_lonely(struct world *world, struct peer *peer, const st
     }
 }
 
-/* Nothing starts before it is due or after it has expired, by a clock that may be some pulse's answer behind. */
+/* Nothing starts before it is due or after it has expired, by a clock that may be as old as the last pulse's answer. */
 static inline void check_time(const struct world *world, const struct request *request)
 {
     const struct item *item = &world->items[index_of(world, request)];
@@ -555,7 +556,7 @@ static inline void check_time(const struct world *world, const struct request *r
                 now_ms <= item->expires_ms + 70 + (world->faults.stall > 0 ? 2 * LEASE_MS : 0));
 }
 
-/* Batches that are out and, like this one, run in spare time or not. */
+/* The number of batches out that run in spare time, or not, as this one does. */
 static inline int out_alike(const struct peer *peer, const struct batch *batch)
 {
     int count = 0;
@@ -605,21 +606,22 @@ static inline void check_read(struct world *world, struct peer *peer, const stru
     assert_true(action->read.counts[0] + action->read.counts[1] + action->read.counts[2] > 0);
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint64_t credit = (uint64_t)peer->devices * world->options.credit_tokens;
-        credit = credit == 0 ? UINT64_MAX : credit; /* a second's work: test_worker_pace knows how much that is */
+        credit = credit == 0 ? UINT64_MAX : credit; /* a second's work: test_worker_pace tests how much that is */
         credit = c == CLASS_LOW && low < credit ? low : credit;
         if (action->read.counts[c] > 0) { assert_true(sums.count[c] == 0 || sums.tokens[c] < credit); }
         assert_in_range(action->read.counts[c], 0, peer->trickles ? 16 : READ_CAP / CLASS_COUNT);
     }
 }
 
-/* Who drains, has lost its lease, was told to be quiet or that the queue is closed, claims nothing. */
+/* Asserts that a worker that drains, has lost its lease, is quiet, or knows that the queue is closed claims nothing. */
 static inline void check_claims(const struct peer *peer)
 {
     assert_true(peer->pulsed && !peer->closed && !peer->quiet && !peer->draining && !peer->lease_lost);
     assert_int_equal(peer->turn, TURN_TOGETHER);
 }
 
-/* Two may be for a moment: who was told so last may not know yet that its time is over. */
+/* Asserts that it is the housekeeper. Two may be for a moment: the earlier one may not know yet that its time is over.
+ */
 static inline void check_housekeeper(struct world *world, const struct peer *peer)
 {
     assert_true(peer->housekeeper);
@@ -660,7 +662,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         check_claims(peer);
         assert_int_equal(out(peer, action->kind), 0);
         break;
-    case ACTION_MEND: /* brings nothing: also while somebody has the process for itself */
+    case ACTION_MEND: /* it brings nothing, so it may run even while one worker runs alone */
         check_housekeeper(world, peer);
         assert_false(peer->draining || peer->quiet || peer->lease_lost);
         assert_int_equal(out(peer, action->kind), 0);
@@ -687,7 +689,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
     case ACTION_SETTLE:
         check_lists(action, 64);
         check_proof(world, peer, action);
-        assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is of one that Redis had refused */
+        assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is for a request that Redis had refused */
         break;
     case ACTION_RECORD_RUN:
         if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) { peer->lonely = NULL; }
@@ -770,7 +772,7 @@ static inline void rejoin(struct world *world, struct peer *peer)
     world->counts.rejoins++;
 }
 
-/* A watchdog may only end what a hanging text holds up. */
+/* A watchdog may end only a worker that a hanging text holds up. */
 static inline void leave(struct world *world, struct peer *peer, const struct action *action)
 {
     bool hangs = false;
