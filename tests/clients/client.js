@@ -10,7 +10,7 @@ async function main([socket, queue, path]) {
     for (const encoding of ["json", "f32"]) {
       const id = await connection.xAdd(prefix + "requests", "*", { text, encoding, notify: "1" });
       if (!(await connection.blPop(prefix + "wake:" + id, 30))) throw new Error("no wake token");
-      // Raw floats are no text: a client that decodes bytes as UTF-8 has to be told to leave them alone.
+      // Raw floats are no text: a client that decodes bytes as UTF-8 needs an option to leave them alone.
       const reply = await connection.hGetAll(commandOptions({ returnBuffers: true }), prefix + "reply:" + id);
       if (reply.status.toString() !== "done") throw new Error(JSON.stringify(reply));
       const bytes = new Uint8Array(reply.embedding);

@@ -132,7 +132,7 @@ class Installed(SluiceCase):
         self.wait_until(lambda: self.server.client().hget(self.key("meta"), "max_inputs"), "the queue's limits")
 
     def serve_heads(self):
-        """Queues `ranks` and `labels`; what they will say of these, by commands that need no Redis."""
+        """Serves the queues `ranks` and `labels`; computes the expected answers with commands that need no Redis."""
         directories = [self.make_classifier("one"), self.make_classifier("several", labels=("a", "b", "c"))]
         for queue, directory in zip(("ranks", "labels"), directories):
             self.start_daemon(self.server, "--max-inputs", 3, model=directory, queue=queue)
@@ -147,7 +147,7 @@ class Installed(SluiceCase):
     # The packages.
 
     def test_wheel(self):
-        """It needs redis and nothing else, and has the marker of a typed package; the other cases import what it has installed."""
+        """The wheel needs redis and nothing else, and has the marker of a typed package; the other cases import it as installed here."""
         with zipfile.ZipFile(self.wheel) as file:
             names = file.namelist()
             metadata = file.read(next(name for name in names if name.endswith("/METADATA"))).decode()
@@ -218,7 +218,7 @@ class Installed(SluiceCase):
 
     @contextlib.asynccontextmanager
     async def two_connections(self):
-        """A client on a pool that has no third one to give."""
+        """A client on a connection pool that has no third connection to give."""
         pool = redis.asyncio.ConnectionPool(connection_class=redis.asyncio.UnixDomainSocketConnection, path=self.server.socket, max_connections=2)
         yield redis.asyncio.Redis(connection_pool=pool)
         await pool.disconnect()
@@ -259,7 +259,7 @@ class Installed(SluiceCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_many_texts_are_split_by_bytes_too(self):
-        """In as few requests as the limit allows; a text that is larger alone is refused."""
+        """Texts are sent in as few requests as the limit allows; a text that exceeds it alone is refused."""
         self.serve("--max-text-bytes", 10)
         self.limits_known()
         texts = ["hello", "world", "grün", "hello", "你好 好", "hello"]
@@ -363,7 +363,7 @@ class Installed(SluiceCase):
         self.assertEqual(answers, {"plain": self.floats("hello"), "async": 20 * [self.floats("hello")]})
 
     def test_an_older_reply_does_not_count(self):
-        """Neither its error nor its vector answers the request that was sent now. `read` returns it all the same."""
+        """Neither an earlier reply's error nor its vector answers the request that was sent now. `read` returns it all the same."""
         self.serve()
         with self.assertRaises(self.module.SluiceError):
             self.client.embed("", id="again")

@@ -1,5 +1,5 @@
-"""The recipes of docs/producers.md and the snippets of README.md, as they stand there and with the rights of config/acl/producer.acl,
-Python's with the redis-py of Debian, an old and the newest one of PyPI. test_installed.py tests what the clients do that some of them use."""
+"""Runs the recipes of docs/producers.md and the snippets of README.md unchanged, with the rights of config/acl/producer.acl; Python's with
+Debian's redis-py, an old one and the newest one of PyPI. test_installed.py tests the clients that some of them use."""
 # ctest-cost: 30
 
 import json
@@ -136,7 +136,7 @@ class Producers(SluiceCase):
         return list(struct.unpack(f"<{len(data) // 4}f", data))
 
     def serve_reranker(self, query, documents):
-        """Returns what it will say of these: documents with their scores, the best first."""
+        """Returns the expected answer for these: documents with their scores, the best first."""
         directory = self.make_classifier()
         self.start_daemon(self.server, model=directory, queue="ranks")
         result = self.run_sluice("rerank", "--model", directory, "--precision", "f32", "--query", query,
@@ -145,12 +145,12 @@ class Producers(SluiceCase):
         return [list(pair) for pair in sorted(zip(documents, scores), key=lambda pair: -pair[1])]
 
     def python_blocks(self):
-        """As they stand on the page, but for the address of this server."""
+        """The recipes are run as the page has them, except for the address of this server."""
         blocks = [code for language, code in code_blocks(RECIPES) if language == "python"]
         return [re.sub(r"\bRedis\(\)", f"Redis(unix_socket_path={self.server.socket!r})", code) for code in blocks]
 
     def check_python(self, path):
-        """`path`: where that version of redis-py is; None: Debian's."""
+        """`path`: the folder of that version of redis-py; None: Debian's."""
         _, client = installed.install_python()
         environment = {"PYTHONPATH": os.pathsep.join([client, str(path or "")])}
         texts = ["a red fox", "a blue dog"]
@@ -196,14 +196,14 @@ class Producers(SluiceCase):
         self.assertEqual(said, [[202, 200, {"vector": self.floats("hello world")}], 422, [404] * 4, 404, 202])
 
     def run_module(self, name, code):
-        """A module as it stands, but for the address of this server; it has to end by itself."""
+        """Runs a module unchanged, except for the address of this server; it has to end by itself."""
         if not os.path.exists(self.path("node_modules")):
             installed.install_node(self.directory)
         return self.run_lines(name, put_in(code, "createClient()", "createClient({ socket: { path: process.argv[2] } })"), ["/usr/bin/nodejs"],
                               {"NODE_PATH": "/usr/share/nodejs"})
 
     def assert_near(self, vector, text):
-        """JSON of Redis and that of a 32-bit float in Node have other digits."""
+        """Redis and Node write a 32-bit float with different digits in JSON."""
         self.assertEqual([struct.pack("<f", value) for value in vector], [struct.pack("<f", value) for value in self.floats(text)])
 
     def test_node(self):

@@ -3,7 +3,7 @@
 set(SLUICE_VENV ${CMAKE_SOURCE_DIR}/build/venv CACHE PATH "Where the tests' Python packages are installed")
 set(SLUICE_CORPUS ${CMAKE_SOURCE_DIR}/build/corpus CACHE PATH "Where the multilingual texts are unpacked")
 
-# Under a sanitizer a tenth of the texts: what they find is in the code, not in the last text.
+# Under a sanitizer only a tenth of the texts is compared: sanitizers look for faults in the code, not for rare texts.
 set(every 1)
 if(SLUICE_SANITIZE)
   set(every 10)

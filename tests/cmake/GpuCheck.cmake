@@ -1,7 +1,7 @@
-# tests/gpu: the driver of the GPU check, and where the CUDA engine is built the kernels' tests once more, for a GPU.
-# Nothing of it runs on a GPU by itself (tests/gpu/run.sh does). What of its scripts a machine without one can run is run
-# here as tests, on tiny models and the CPU backend, so that they do not rot until somebody has a GPU; not in builds with a
-# sanitizer, for what of the engine they run, unit.engine runs too.
+# tests/gpu: the driver of the GPU check, and where the CUDA engine is built the kernels' tests once more, for a GPU. None
+# of it runs on a GPU by itself (tests/gpu/run.sh does that). The scripts that a machine without a GPU can run are run here
+# as tests, on tiny models and the CPU backend, so that they do not rot until somebody has a GPU; not in builds with a
+# sanitizer, because unit.engine covers the same parts of the engine.
 set(gpu ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
 set(gpu_check ${gpu}/gpu_check.c ${gpu}/gpu_job.c ${gpu}/gpu_run.c)
 
@@ -23,8 +23,8 @@ if(TARGET engine_on_host)
   target_link_libraries(gpu_check_host PRIVATE engine_on_host)
 endif()
 
-# gpu_kernels_<x>: tests/unit/kernels/test_<x>.c with the kernels as nvcc builds them. Left out: what tests the shim, and
-# what runs on no device.
+# gpu_kernels_<x>: tests/unit/kernels/test_<x>.c with the kernels as nvcc builds them. Files that test the shim, or that
+# run on no device, are left out.
 if(SLUICE_CUDA_BUILD)
   file(GLOB support CONFIGURE_DEPENDS support/kernel_*.c)
   list(FILTER support EXCLUDE REGEX "/kernel_device_host\\.c$")

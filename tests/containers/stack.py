@@ -1,10 +1,10 @@
-"""The Dockerfile is built and docker-compose.yml is started, on this machine, and then looked at from outside: who runs as what,
-what a crash of a worker and of Redis does, what an empty password does, what Prometheus sees. `make containers` runs it.
+"""Builds the Dockerfile and starts docker-compose.yml on this machine, then checks from outside: users, a crash of a worker and of
+Redis, an empty password, what Prometheus sees. `make containers` runs it.
 
-No image registry is needed: debian:12-slim is made by debootstrap, and Debian's redis-server and prometheus stand in for the images
-of those names (7.0 in place of 7.2, 2.42 in place of 3.5). Grafana is not in Debian 12, so its service is not started. It wants root
-and Debian's packages of podman; where they are not there it is skipped, and says why. All that it makes lies in build/containers: the
-base system and the layers of the images are kept there for the next time."""
+No image registry is needed: debian:12-slim is made by debootstrap, and Debian's redis-server and prometheus replace the images of
+those names (7.0 in place of 7.2, 2.42 in place of 3.5). Grafana is not in Debian 12, so its service is not started. The test needs
+root and Debian's packages of podman; without them it is skipped, and says why. All its files are in build/containers: the base system
+and the layers of the images are kept there for the next time."""
 
 import glob
 import json
@@ -33,7 +33,7 @@ NAMES = {"redis": "sluice_redis_1", "worker-1": "sluice_worker-1_1", "worker-2":
          "prometheus": "sluice_prometheus_1"}
 USERS = {"redis": "redis", "worker-1": "sluice", "worker-2": "sluice", "prometheus": "nobody"}
 
-# What podman asks the kernel for and may not have inside of a virtual machine without systemd; its own storage.
+# Settings for a virtual machine without systemd, where podman's usual requests to the kernel fail; and its own storage.
 CONTAINERS_CONF = """[containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 [engine]
@@ -60,7 +60,7 @@ VOLUME /prometheus
 ENTRYPOINT ["/bin/prometheus"]
 """}
 BUILD = ("buildah", "bud", "--isolation=chroot", "--network=host", "--layers", "-t")
-CERTIFICATES = "/usr/local/share/ca-certificates"  # whom this machine trusts beside Debian's list, as behind a proxy
+CERTIFICATES = "/usr/local/share/ca-certificates"  # authorities that this machine trusts beside Debian's list, as behind a proxy
 
 
 def say(text):
@@ -92,7 +92,7 @@ def has_image(name):
 
 
 def build_images():
-    """debootstrap once, everything else by layers that are known already."""
+    """Runs debootstrap once; builds everything else on layers that are cached."""
     root = os.path.join(WORK, "root")
     if not os.path.exists(os.path.join(root, "complete")):
         shutil.rmtree(root, ignore_errors=True)
@@ -107,7 +107,7 @@ def build_images():
 
 
 def make_project(ports):
-    """What the file names, with other ports on this host, and passwords."""
+    """Copies the files that docker-compose.yml names, with other ports on this host, and sets passwords."""
     shutil.rmtree(PROJECT, ignore_errors=True)
     os.makedirs(os.path.join(PROJECT, "config", "secrets"), mode=0o700)
     for name in ("redis.conf", "mend-aof.sh", "make-users.sh"):
@@ -151,7 +151,7 @@ def status_of(pid):
 
 
 class Watch(threading.Thread):
-    """Looks at the arguments of every process there is, all the time, for words that must not be there."""
+    """Searches the arguments of all processes, again and again, for words that must not be there."""
 
     def __init__(self, words):
         super().__init__(daemon=True)

@@ -36,7 +36,7 @@ class Dashboard(HttpCase):
 
     def setUp(self):
         super().setUp()
-        self.allowed = ()  # what the console may say: of answers that a test provokes
+        self.allowed = ()  # lines that the console may show, about answers that a test provokes
         self.token_file = self.write("token", TOKEN + "\n")
         self.browser.view(1440)
         self.browser.said()
@@ -78,7 +78,7 @@ class Dashboard(HttpCase):
         return made
 
     def asked(self, path):
-        """How often the page has asked for it."""
+        """Returns how often the page has requested this path."""
         self.browser.run("performance.setResourceTimingBufferSize(100000)")
         return self.browser.run("return performance.getEntriesByType('resource').filter((one) => new URL(one.name).pathname === arguments[0]).length", path)
 
@@ -87,7 +87,7 @@ class Dashboard(HttpCase):
         self.wait_until(lambda: self.asked("/api/queues") >= count + number, "looks")
 
     def points(self):
-        """How many points each line of the charts has."""
+        """Returns the number of points of each line of the charts."""
         return [path.count("L") + path.count("M") for path in self.browser.run("return [...document.querySelectorAll('.plot path')].map((path) => path.getAttribute('d') ?? '')")]
 
     def letters(self):
@@ -450,7 +450,8 @@ class Dashboard(HttpCase):
         self.browser.wait_text("#told.bad", "too_many_inputs: ")
 
     def test_try_what_the_queue_does(self):
-        """A queue of rerankers puts texts in order, one of classifiers names labels, as the commands do; one of others is not tried."""
+        """The page tries a queue of rerankers, which puts texts in order, and one of classifiers, which names labels, as the commands do;
+        no other queue."""
         shipped = {name: os.path.join(SOURCE, "config", "models", "sluice-mini-en-" + name) for name in ("rerank", "section")}
         settings = {"redis": self.server.socket, "queues": [{"queue": name, "model": path} for name, path in shipped.items()]}
         self.queue = "rerank"
@@ -480,7 +481,7 @@ class Dashboard(HttpCase):
         self.assertEqual(self.browser.all("#try-form"), [])
 
     def test_queues_of_other_daemons(self):
-        """They are shown, and remembered over a reload; where the daemon's login may not look, the page says what to do."""
+        """Queues are shown, and remembered over a reload; where the daemon's login may not look, the page says what to do."""
         self.client.xadd("sluice:{mail}:requests", {"text": "waits"})
         self.client.set("sluice:{odd}:meta", "of a wrong type")
         self.client.xadd("sluice:{odd}:requests", {"text": "x"})

@@ -1,4 +1,4 @@
-"""The pieces of code in a page of docs/, so that what people copy is what was run."""
+"""The pieces of code in a page of docs/, so that the tests run the code that people copy."""
 
 import re
 

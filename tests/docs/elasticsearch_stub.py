@@ -1,5 +1,5 @@
-"""A stand-in for Elasticsearch 9, whose server neither Debian nor PyPI has: it takes what the official client sends for making
-an index and for `helpers.bulk`, and refuses what a server would refuse about its form. It searches nothing."""
+"""A stand-in for Elasticsearch 9, whose server neither Debian nor PyPI has: it takes the official client's requests for making
+an index and for `helpers.bulk`, and refuses those whose form a server would refuse. It does not search."""
 
 import http.server
 import json
@@ -35,7 +35,7 @@ class Index:
         self.documents = {}
 
     def put(self, name, source):
-        """A vector is what the field's first one was like: as many finite numbers, and, as cosines are asked for, not all 0."""
+        """A vector must be like the field's first one: as many finite numbers, and not all 0, because cosines are asked for."""
         for field, dims in self.dims.items():
             vector = source.get(field)
             numbers = isinstance(vector, list) and all(type(value) in (int, float) and math.isfinite(value) for value in vector)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Runs the code of docs/bulk.md that loads vectors into other programs, and compares what has arrived there.
+"""Runs the code of docs/bulk.md that loads vectors into other programs, and compares their content.
 
     loaders.py SLUICE [numpy faiss pgvector qdrant elasticsearch parquet]
 
@@ -34,7 +34,7 @@ ROWS, FAILED, ASKED, NEAREST = 700, 17, 3, 5  # more rows than a request of Elas
 
 
 class Docs:
-    """The files that the page's loaders read, in the current folder, and what is in them."""
+    """The files that the page's loaders read, in the current folder, and their content."""
 
     def __init__(self):
         self.ids = [*IDS, *(f"row {i}" for i in range(ROWS - len(IDS)))]
@@ -70,7 +70,7 @@ class Docs:
 
 
 def load(name, change=lambda code: code):
-    """Runs the NumPy block and then this one; the names that they have set."""
+    """Runs the NumPy block and then this one; returns the names that they have set."""
     names = {}
     exec(compile(only_block(PAGE, MARKS["numpy"]), "docs/bulk.md (numpy)", "exec"), names)
     if name != "numpy":
@@ -126,7 +126,7 @@ def run_elasticsearch(docs):
 
 
 def run_parquet(docs):
-    """Out to a file of pandas, and from such a file in again through DuckDB."""
+    """Writes a Parquet file with pandas, and reads such a file through DuckDB."""
     import pandas
     load("parquet")
     frame = pandas.read_parquet("docs.parquet")

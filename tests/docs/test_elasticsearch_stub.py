@@ -1,4 +1,4 @@
-"""The stand-in for Elasticsearch, by plain HTTP: what it takes, and that it refuses what a server would."""
+"""The stand-in for Elasticsearch, by plain HTTP: the requests that it takes, and those that it refuses as a server would."""
 # ctest-once
 
 import http.client

@@ -51,7 +51,7 @@ def tokenizer(vocabulary):
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """What `hf download` and `curl` ask of the Hub, for one repository in the folder `server.folder`."""
+    """Answers the requests of `hf download` and `curl` to the Hub, for one repository in the folder `server.folder`."""
 
     protocol_version = "HTTP/1.1"
 
@@ -156,6 +156,6 @@ class OwnModel(SluiceCase):
         self.check_tokens(self.path(flags[1]))
 
     def check_tokens(self, folder):
-        """What the vocabulary knows becomes no unknown token, in each script; what it does not know, does."""
+        """In each script, only characters that the vocabulary lacks become unknown tokens."""
         lines = self.run_sluice("tokenize", "--model", folder, input="\n".join(SENTENCES).encode()).stdout.splitlines()
         self.assertEqual([3 in json.loads(line) for line in lines], [False] * 7 + [True])

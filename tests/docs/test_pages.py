@@ -1,4 +1,4 @@
-"""The pages of docs/ beside the code: what they name is there, and what users meet in the log is named."""
+"""Compares the pages of docs/ with the code: all that they name exists, and they name all that users meet in the log."""
 
 import os
 import pathlib
@@ -45,7 +45,7 @@ class Pages(unittest.TestCase):
                         self.assertIn(anchor, anchors(target))
 
     def test_the_map_names_what_is_there(self):
-        """Files and folders in docs/architecture.md, with their folder; an x in a name stands for a new one."""
+        """Files and folders in docs/architecture.md exist in their folder; a name with an x is that of a new one."""
         page = (SOURCE / "docs/architecture.md").read_text()
         named = set(re.findall(r"`([a-z_]+(?:/[\w.*]+)+)/?`", page) + re.findall(r"(?m)^ ([a-z_]+/[a-z_]+) ", page))
         named = {name for name in named if not re.search(r"_x\b", name)}
@@ -56,7 +56,8 @@ class Pages(unittest.TestCase):
                                  for path in SOURCE.glob(folder + name + end)])
 
     def test_named_cases_are_there(self):
-        """Behind each behaviour in docs/operations.md, docs/redis.md, docs/metrics.md, docs/admin-api.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
+        """Each behaviour in docs/operations.md, docs/redis.md, docs/metrics.md, docs/admin-api.md and SECURITY.md names an existing case
+        and its file of tests/integration or tests/fault."""
         named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + METRICS + "".join((SOURCE / page).read_text() for page in ("SECURITY.md", "docs/admin-api.md"))))
         self.assertGreater(len(named), 30)
         for file, case in sorted(named):
@@ -95,7 +96,7 @@ class Pages(unittest.TestCase):
             self.assertIn(re.sub(r"_(sum|count|bucket)$", "", name), table)
 
     def test_alerts_and_dashboard_are_explained(self):
-        """An entry for each alert, in their order, with all that it should say; no file names a metric that is not there."""
+        """Each alert has an entry, in the same order, with all that it should say; no file names a metric that does not exist."""
         alerts, page = (SOURCE / "config/monitoring/alerts.yml").read_text(), (SOURCE / "docs/oncall.md").read_text()
         entries = [entry for entry in re.split(r"(?m)^## ", page) if entry.startswith("Sluice")]
         self.assertEqual(re.findall(r"alert: (\w+)", alerts), [entry.split()[0] for entry in entries])
@@ -107,7 +108,7 @@ class Pages(unittest.TestCase):
         self.assertEqual({re.sub(r"_(sum|count|bucket)$", "", name) for name in named} - table, set())
 
     def test_options_are_those_of_their_command(self):
-        """What stands behind `sluice COMMAND` on a line of a page."""
+        """Each option after `sluice COMMAND` on a line of a page is one of that command."""
         commands = re.findall(r"^  ([a-z0-9 ]*[a-z0-9]) +[A-Z]", sluice("--help"), re.MULTILINE)
         self.assertGreater(len(commands), 15)
         helps = {command: sluice(*command.split(), "--help") for command in commands}
@@ -121,7 +122,7 @@ class Pages(unittest.TestCase):
         self.assertGreater(seen, 30)
 
     def test_files_of_the_readme(self):
-        """Its two commands find what it shows; the last digits of a cosine are the processor's."""
+        """The README's two commands find what it shows; the last digits of a cosine depend on the processor."""
         lines = blocks.only_block((SOURCE / "README.md").read_text(), "sluice embed").splitlines()
         commands, shown = [line[2:] for line in lines if line.startswith("$ ")], [line for line in lines if not line.startswith("$ ")]
         self.assertEqual((len(commands), len(shown)), (2, 2))

@@ -53,7 +53,7 @@ def get(address, path, **query):
 
 
 class Prometheus:
-    """A server with our configuration, but that it scrapes these targets, and every second."""
+    """A server with our configuration, except that it scrapes these targets, every second."""
 
     def __init__(self, directory, targets):
         self.log = os.path.join(directory, "prometheus.log")
@@ -73,7 +73,7 @@ class Prometheus:
         return answer["data"]
 
     def values(self, query):
-        """The finite numbers that a query has now."""
+        """The finite numbers that a query gives now."""
         numbers = [float(result["value"][1]) for result in self.api("query", query=query)["result"]]
         return [number for number in numbers if math.isfinite(number)]
 
@@ -93,7 +93,7 @@ class Monitoring(SluiceCase):
         return result.stdout + result.stderr
 
     def test_alerts(self):
-        """Each one is silent while it should be, and fires alone when it should."""
+        """Each alert is silent while it should be, and fires alone when it should."""
         self.promtool("check", "config", "prometheus.yml")
         self.promtool("test", "rules", "alerts_test.yml")
         alerts = re.findall(r"alert: (\w+)", read(FILES, "alerts.yml"))

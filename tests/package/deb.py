@@ -1,8 +1,9 @@
-"""The Debian package of `make deb`: lintian finds no error, systemd thinks the units are tight enough, and in a clean Debian 12
-it installs, answers a request as its unit starts it, and leaves nothing behind when it is purged. `make debcheck` runs it.
+"""The Debian package of `make deb`: lintian finds no error, systemd rates the units as restricted enough, and in a clean Debian
+12 the package installs, answers a request as its unit starts it, and leaves no files when it is purged. `make debcheck` runs
+it.
 
-Wants root, network access to Debian's mirror, and the packages debootstrap, lintian and systemd. The clean system is kept in
-build/package. systemd itself does not run there: what the unit starts is started by hand."""
+Needs root, network access to Debian's mirror, and the packages debootstrap, lintian and systemd. The clean system is kept in
+build/package. systemd itself does not run there: the test starts the unit's command by hand."""
 
 import configparser
 import glob
@@ -34,7 +35,7 @@ def inside(*argv, **options):
 
 
 def files():
-    """What lies in the clean system, without what apt and dpkg keep for themselves."""
+    """The files of the clean system, without those that apt and dpkg keep for themselves."""
     own = ("/var/lib/apt", "/var/lib/dpkg", "/var/cache/apt", "/var/cache/debconf", "/var/cache/ldconfig", "/var/log", "/tmp", "/proc", "/dev")
     found = {path.removeprefix(ROOT) for path in run("find", ROOT, "-xdev").splitlines()}
     return {path for path in found if not path.startswith(own)}
@@ -54,7 +55,7 @@ class Package(unittest.TestCase):
         self.assertNotRegex(run("lintian", "--fail-on", "error", "--allow-root", self.package), "(?m)^[EW]:")
 
     def test_paths_lead_somewhere(self):
-        """In pages, comments, alerts and units."""
+        """No path in pages, comments, alerts and units is wrong."""
         run("dpkg-deb", "-x", self.package, os.path.join(WORK, "unpacked"))
         wrong, count = leads_nowhere(os.path.join(WORK, "unpacked"), "/usr")
         self.assertEqual(wrong, [])

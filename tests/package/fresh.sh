@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: fresh.sh [COMMAND...]
 # A fresh Debian 12 in build/fresh, with nothing but Debian's minimal base and make: clones this repository's HEAD into it and types the
-# README's commands there, `make demo` and `make test`, or the commands that are given. What the commands need, they must install
-# themselves. Wants root, a Debian mirror, and the package mmdebstrap.
+# README's commands there, `make demo` and `make test`, or the commands that are given. The commands must install what they need. The
+# script needs root, a Debian mirror, and the package mmdebstrap.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,7 +19,7 @@ mkdir -p "$root"
 mmdebstrap --quiet --variant=minbase --include=make bookworm "$root"
 git clone --quiet . "$root/root/sluice"
 
-# What an installer or a cloud image writes, and what belongs to this network: name servers, certificates, proxies.
+# Writes the files of an installer or a cloud image, and those of this network: name servers, certificates, proxies.
 printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 network=()
@@ -32,7 +32,7 @@ while IFS='=' read -r name value; do
   esac
 done < <(env)
 
-# Namespaces of its own end with it, whatever it leaves running, and its mounts with them.
+# The command runs in namespaces of its own, which end with it: so do its mounts and all that it leaves running.
 cat >"$root/enter" <<'TEXT'
 set -e
 root=$1

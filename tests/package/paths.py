@@ -3,7 +3,7 @@
 import os
 import re
 
-COMMON = "/usr/local"  # as the source has them
+COMMON = "/usr/local"  # the prefix that the source's paths have
 
 
 def installed_files(root, prefix):
@@ -22,7 +22,7 @@ def anchors(text):
 
 
 def leads_nowhere(root, prefix):
-    """Each path of the installed files that is wrong, with its file, and how many were looked at."""
+    """Each wrong path in the installed files, with its file; and the number of paths."""
     texts, wrong, count = dict(installed_files(root, prefix)), [], 0
 
     def look(path, target, anchor=""):

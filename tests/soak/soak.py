@@ -1,11 +1,11 @@
-"""A long run with everything at once: requests of every kind through two workers, while workers and Redis are killed, stopped
-and restarted at random. `make soak`; tests/soak/soak.py --help says what can be changed.
+"""A long run with all kinds of work and faults at once: requests of every kind through two workers, while workers and Redis
+are killed, stopped and restarted at random. `make soak`; tests/soak/soak.py --help says what can be changed.
 
-It ends when the requests are sent and answered, or when the time is over: then what was sent must still be answered. The
-independent checker has the last word; memory, descriptors and threads of the workers must be back where they began.
+It ends when the requests are sent and answered, or when the time is over: then the requests that were sent must still be
+answered. The independent checker judges the run; memory, descriptors and threads of the workers must be back where they began.
 
---adversary adds a producer that means harm and an honest tenant beside it, whose p99 is reported: compare with --honest, which
-adds the honest tenant alone. Of what strangers have sent only this much is judged: that it changes nothing for the others."""
+--adversary adds a hostile producer and an honest tenant beside it, whose p99 is reported: compare with --honest, which adds
+the honest tenant alone. The checker judges strangers' requests only by one rule: they change nothing for the others."""
 
 import argparse
 import os
@@ -29,14 +29,14 @@ FAULTS = ("worker kill", "worker stopped", "deploy", "redis kill")
 
 
 class Progress:
-    """What is answered so far, without asking twice."""
+    """Counts the answered requests, without asking twice."""
 
     def __init__(self, producer, journal):
         self.producer, self.journal = producer, journal
         self.open, self.taken, self.answered = [], 0, 0
 
     def look(self):
-        """Asks for the oldest ones that are open; returns how many there are left to ask for."""
+        """Asks for the oldest open requests; returns the number that is still open."""
         requests = list(self.journal.requests.values())
         self.open += requests[self.taken:]
         self.taken = len(requests)
@@ -54,7 +54,7 @@ class Progress:
 
 
 class Counting(Mixed):
-    """Stops by itself after so many; several threads share the work."""
+    """Stops by itself after `most` requests; several threads share the work."""
 
     def __init__(self, *arguments, most, **options):
         super().__init__(*arguments, **options)
@@ -72,7 +72,7 @@ class Soak(SluiceCase):
 
     def runTest(self):
         self.generator = random.Random(OPTIONS.seed)
-        # Rewritten now and then, so that a restart after a million replies takes seconds and not minutes.
+        # The append-only file is rewritten now and then, so that a restart after a million replies takes seconds and not minutes.
         users = self.write("users.acl", " ".join(["user", "sluice-producer", *rules("producer", self.queue), ">pw\n"]))
         self.server = self.start_redis(aof="always", options=["--aclfile", users, "--slowlog-log-slower-than", "1000",
                                                               "--slowlog-max-len", "1000", "--aof-use-rdb-preamble", "yes",
@@ -122,7 +122,7 @@ class Soak(SluiceCase):
     # --- faults
 
     def name_of(self, daemon):
-        """The daemon's name when it has joined, by its heartbeat: to look through a million keys would take too long."""
+        """The daemon's name once it has joined, from its heartbeat: to look through a million keys would take too long."""
         client = self.server.client()
         names = [name.decode() for name in client.hkeys(self.sender.key("workers"))]
         own = [name for name in names if f"-{daemon.pid}-" in name and client.exists(self.sender.key(f"alive:{name}"))]
@@ -202,7 +202,8 @@ class Soak(SluiceCase):
         print(f"\n{len(self.journal.requests)} requests ({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}); {faults}")
 
     def report_slow_commands(self):
-        """Since Redis was started last: what blocked everybody else for longest. Its own clock, on a machine that does more."""
+        """Prints the commands that blocked all others longest since Redis was started last, by Redis' clock, on a machine that is busy
+        otherwise, too."""
         slowest = {}
         for entry in self.server.client().slowlog_get(1000):
             word = (entry["command"].split() or [b"(none)"])[0].decode().upper()  # Redis may know the words no longer
@@ -210,7 +211,7 @@ class Soak(SluiceCase):
         print("\nthe longest commands: " + (", ".join(f"{word} {took / 1000:.1f} ms" for word, took in sorted(slowest.items())) or "below 1 ms"))
 
     def check(self, before):
-        # The append-only file was rewritten, so it is no history of the whole run: the final state alone is judged.
+        # The append-only file was rewritten, so it is no history of the whole run: only the final state is judged.
         self.server.aof = None
         problems = Checker(self.server, self.queue, self.journal, self.reference()).violations(faults=FAULTS, strangers=OPTIONS.adversary)
         shown = "\n  ".join(problems[:20])
@@ -220,7 +221,7 @@ class Soak(SluiceCase):
             self.assertEqual(daemon.stop(), 0)
 
     def back_to(self, then, daemon):
-        """Memory may keep what a working daemon needs: its buffers, and what the allocator holds back."""
+        """Memory may have grown by a working daemon's buffers, and by what the allocator keeps."""
         now = self.footprint(daemon)
         return now["descriptors"] <= then["descriptors"] and now["threads"] <= then["threads"] and \
             now["bytes"] <= then["bytes"] + OPTIONS.memory_mib * 2**20
