@@ -1,4 +1,4 @@
-/* Doubling growth; one realloc site, so that running out of memory has one place to be noticed. */
+/* Doubling growth; one realloc site, so that running out of memory is noticed in one place. */
 #include "base/buffer.h"
 
 #include <stdint.h>

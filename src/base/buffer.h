@@ -1,7 +1,7 @@
 /* A growing run of bytes with one owner. Zero-initialise to start, buffer_free to end.
  *
  * Running out of memory does not fail each append: it marks the buffer broken, later appends do nothing, and the owner
- * asks once at the end (buffer_ok). */
+ * checks once at the end (buffer_ok). */
 #ifndef BASE_BUFFER_H
 #define BASE_BUFFER_H
 
@@ -17,7 +17,7 @@ struct buffer {
     bool broken; /* an allocation failed; the content is not complete */
 };
 
-/* Makes room for `more` bytes behind the content and returns where they go, or NULL when memory ran out.
+/* Makes room for `more` bytes after the content and returns where they go, or NULL when memory ran out.
  * Owns: the caller writes there and adds what it wrote to `length`. */
 char *buffer_reserve(struct buffer *buffer, size_t more);
 
@@ -30,14 +30,14 @@ void buffer_string(struct buffer *buffer, const char *string);
 /* Appends formatted text of any length, without a NUL. Errors: the buffer is broken. */
 void buffer_format(struct buffer *buffer, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Appends bytes that others have named (files, hosts, tenants) to a text format: each one that is not UTF-8 becomes
+/* Appends bytes of foreign names (of files, hosts, tenants) to a text format: each one that is not UTF-8 becomes
  * U+FFFD. Errors: the buffer is broken. */
 void buffer_utf8(struct buffer *buffer, const char *bytes, size_t length);
 
 /* Drops the first `length` bytes (at most all of them). */
 void buffer_consume(struct buffer *buffer, size_t length);
 
-/* Whether every append so far has succeeded. */
+/* Returns whether every append so far has succeeded. */
 bool buffer_ok(const struct buffer *buffer);
 
 /* Releases the memory and leaves an empty buffer. */

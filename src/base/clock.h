@@ -13,11 +13,11 @@ uint64_t clock_now_ns(void);
 /* Monotonic time in milliseconds. Thread: any. */
 uint64_t clock_now_ms(void);
 
-/* The processor time that this thread has used, in nanoseconds: on a machine that does other things, too, a better
- * measure of work than the time on the wall. */
+/* The processor time that this thread has used, in nanoseconds: on a machine that also does other things, a better
+ * measure of work than elapsed time. */
 uint64_t clock_thread_ns(void);
 
-/* Unix time in milliseconds: for logs only, deadlines of requests are Redis time. Thread: any. */
+/* Unix time in milliseconds: for logs only, because deadlines of requests are in Redis' time. Thread: any. */
 uint64_t clock_unix_ms(void);
 
 /* The same in nanoseconds, for traces. Thread: any. */

@@ -12,10 +12,10 @@ enum { DURATION_TEXT = 24 };
 /* Reads a duration such as 500ms, 90s, 15m, 2h, 7d; false for anything else, and for more than ten years. Units: ms. */
 bool duration_parse(const char *text, uint64_t *ms);
 
-/* Whether it is a duration: for `accepts` of a setting. */
+/* Returns whether the text is a duration: for `accepts` of a setting. */
 bool duration_is(const char *text);
 
-/* Writes a duration in the largest unit of which it has at least two: "90s", "36h"; returns `text`. */
+/* Writes a duration in the largest unit that gives at least 2: "90s", "36h"; returns `text`. */
 const char *duration_format(uint64_t ms, char text[DURATION_TEXT]);
 
 #endif

@@ -1,4 +1,4 @@
-/* How alike two words are, to name the nearest known one where a word is unknown. */
+/* Measures how alike two words are, to suggest the nearest known word for an unknown one. */
 #ifndef BASE_EDIT_DISTANCE_H
 #define BASE_EDIT_DISTANCE_H
 

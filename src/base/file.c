@@ -136,7 +136,7 @@ static enum status make_directory(const char *directory, struct err *err)
     }
     for (char *slash = path; (slash = strchr(slash + 1, '/')) != NULL;) {
         *slash = '\0';
-        (void)mkdir(path, 0700); /* what matters is whether the last one can be made */
+        (void)mkdir(path, 0700); /* only the last one must be there; creating it reports the error */
         *slash = '/';
     }
     if (mkdir(path, 0700) != 0 && errno != EEXIST) { return err_set_errno(err, "cannot make %s", path); }

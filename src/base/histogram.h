@@ -6,8 +6,8 @@
 
 enum { HISTOGRAM_BOUNDS = 18 };
 
-/* The largest value of each bucket but the last, ascending, and how readers are shown it; the last bucket takes what is
- * larger. */
+/* The largest value of each bucket but the last, ascending, and how it is shown to readers; the last bucket takes all
+ * larger values. */
 struct histogram_bounds {
     struct {
         uint64_t most;

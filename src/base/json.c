@@ -26,8 +26,8 @@ static bool is_plain(char c)
     return (unsigned char)c >= ' ' && c != '"' && c != '\\';
 }
 
-/* Whether eight bytes are plain. The highest bit of a byte of `low` says that it lay below the other operand; a borrow
- * can only make plain bytes look suspicious behind one that is. */
+/* Returns whether eight bytes are plain. The highest bit of a byte of `low` says that it was below the other operand; a
+ * borrow can only make plain bytes after a special one look special, too. */
 static bool eight_plain(const char *bytes)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x80 * ones;
@@ -146,7 +146,7 @@ static enum json_escape read_code_point(struct lexer *lexer, uint32_t *out)
     uint32_t second;
     if (!take_hex(lexer, out)) { return JSON_ESCAPE_BAD; }
     if (*out < 0xd800 || *out > 0xdfff) { return JSON_ESCAPE_OK; }
-    /* The other half is an escape of its own. */
+    /* The other half is a second escape. */
     if (*out >= 0xdc00 || !lexer_take(lexer, '\\') || !lexer_take(lexer, 'u') || !take_hex(lexer, &second) ||
         second < 0xdc00 || second > 0xdfff) {
         return JSON_ESCAPE_HALF;
@@ -200,7 +200,7 @@ static void put_escape(struct buffer *to, unsigned char c)
     }
 }
 
-/* Runs between escapes are copied at once. */
+/* Each run between escapes is copied as one. */
 void buffer_json_string(struct buffer *to, const char *bytes, size_t length)
 {
     struct lexer lexer = {bytes, bytes + length};
@@ -247,8 +247,8 @@ size_t json_escaped(char *to, const char *bytes, size_t length, size_t *used)
     return JSON_ESCAPE_BYTES;
 }
 
-/* Writes what stands in a string, or (`whole`) valid JSON, which is left as it is but for what breaks its line or
- * controls a terminal. */
+/* Writes the content of a string, or (`whole`) valid JSON, which stays as it is except for bytes that break its line or
+ * control a terminal. */
 static void put_inside(FILE *to, const char *bytes, size_t length, bool whole)
 {
     size_t used = 1;

@@ -1,4 +1,4 @@
-/* JSON read where it lies, without a tree, and strings written. Source: RFC 8259. */
+/* Reads JSON in place, without a tree, and writes strings. Source: RFC 8259. */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
@@ -8,59 +8,59 @@
 
 #include "base/buffer.h"
 
-/* What is left to read. */
+/* The bytes that are left to read. */
 struct lexer {
     const char *at, *end;
 };
 
-/* Moves behind white space. */
+/* Moves past white space. */
 void lexer_skip_space(struct lexer *lexer);
 
-/* Moves behind the expected character, if it is the next. */
+/* Moves past the expected character, if it is the next. */
 bool lexer_take(struct lexer *lexer, char expected);
 
-/* Moves to the next byte that does not stand for itself in a string: a quote, a backslash or a control character. */
+/* Moves to the next byte that has a special meaning in a string: a quote, a backslash or a control character. */
 void lexer_skip_plain(struct lexer *lexer);
 
-/* Moves behind a string whose opening quote was taken; `*bytes` [*length] are those between the quotes. The letter of
- * an escape is checked, not what follows a u. False: it is none. */
+/* Moves past a string whose opening quote was taken; `*bytes` [*length] are those between the quotes. The letter of an
+ * escape is checked, but not the digits after a u. False: it is not a string. */
 bool lexer_string(struct lexer *lexer, const char **bytes, size_t *length);
 
-/* Moves behind a number, true, false or null. False: it is none. */
+/* Moves past a number, true, false or null. False: it is none of these. */
 bool lexer_scalar(struct lexer *lexer);
 
 enum { JSON_DEPTH_MAX = 64 };
 
-/* Moves behind a value of any kind, with the white space before it, that is `depth` deep already. False: it is none, or
- * deeper than JSON_DEPTH_MAX. */
+/* Moves past a value of any kind and the white space before it; the value is inside `depth` others. False: it is not a
+ * value, or deeper than JSON_DEPTH_MAX. */
 bool lexer_value(struct lexer *lexer, unsigned depth);
 
-/* Whether the bytes are one value in UTF-8, apart from what follows the u of an escape. */
+/* Returns whether the bytes are one value in UTF-8, except for the digits after the u of an escape. */
 bool json_valid(const char *bytes, size_t length);
 
-/* What follows a backslash. */
+/* The result of reading an escape. */
 enum json_escape {
     JSON_ESCAPE_OK,
-    JSON_ESCAPE_BAD,  /* none that JSON knows */
+    JSON_ESCAPE_BAD,  /* no escape of JSON */
     JSON_ESCAPE_HALF, /* half of a surrogate pair: no character */
 };
 
-/* Reads what follows a backslash, and moves after that; the second half of a surrogate pair is part of it. Where
- * it is not JSON_ESCAPE_OK, `at` is where it went wrong. Shapes: utf8 [4], `*length` of them written. */
+/* Reads the rest of an escape after its backslash and moves past it; the second half of a surrogate pair is part of it.
+ * If the result is not JSON_ESCAPE_OK, `at` is where the error is. Shapes: utf8 [4], `*length` of them written. */
 enum json_escape lexer_read_escape(struct lexer *lexer, char utf8[4], size_t *length);
 
 /* Decodes a string and appends it; `bytes` are those between the quotes, valid UTF-8. False when an escape is unknown
  * or a surrogate has no pair; the content is then incomplete. */
 bool buffer_json_decode(struct buffer *to, const char *bytes, size_t length);
 
-/* Appends bytes as a string with quotes; what is not UTF-8 becomes U+FFFD. */
+/* Appends bytes as a string with quotes; bytes that are not UTF-8 become U+FFFD. */
 void buffer_json_string(struct buffer *to, const char *bytes, size_t length);
 
-/* Writing on one line, without what controls a terminal. */
+/* Writing on one line, without characters that control a terminal. */
 
 enum { JSON_ESCAPE_BYTES = 6 };
 
-/* Writes the first character of `bytes` as it stands in a string, and sets `used` to its length. Controls become
+/* Writes the first character of `bytes` as it is written in a string, and sets `used` to its length. Controls become
  * \uNNNN (C0, DEL, and C1, which some terminals obey like an escape sequence); a byte that is not UTF-8 becomes
  * \ufffd. Shapes: bytes [length], at least one; to [JSON_ESCAPE_BYTES]; returns how many of it were written. */
 size_t json_escaped(char *to, const char *bytes, size_t length, size_t *used);

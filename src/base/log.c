@@ -25,9 +25,9 @@
 #include "base/utf8.h"
 
 enum {
-    LINE_BYTES = 4096,       /* of a line and of a write: a pipe takes so much whole (PIPE_BUF) */
+    LINE_BYTES = 4096,       /* of a line and of a write: a pipe takes this many bytes whole (PIPE_BUF) */
     LINE_TAIL = 8,           /* room kept for the closing quote, brace and newline */
-    WAITING_BYTES = 1 << 20, /* touched no further than lines have waited */
+    WAITING_BYTES = 1 << 20, /* only the part that lines have filled uses memory */
     GATHER_MS = 1,
     FLUSH_MS = 1000,
 };
@@ -36,19 +36,19 @@ static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
 enum { CRASHES = sizeof crashes / sizeof crashes[0] };
 
-/* The process's one log: a sink is the single thing that is better global than passed. */
+/* The log of the process: the only object that is better global than passed. */
 static struct {
     atomic_int least; /* enum log_level; changes while threads run */
     enum log_format format;
     int fd;
 
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* the thread's: there are lines */
+    pthread_cond_t wake; /* for the thread: there are lines */
     bool started;
     char waiting[WAITING_BYTES]; /* a ring of whole lines; the `length` bytes from `first` on are not written yet */
     size_t first, length;
-    bool full;           /* lines are dropped, also those that would fit, until the log knows */
-    uint64_t unsaid;     /* dropped lines of which the log does not know */
+    bool full;           /* lines are dropped, even those that would fit, until the log says so */
+    uint64_t unsaid;     /* dropped lines that the log has not reported yet */
     atomic_bool written; /* nothing waits */
     atomic_uint_least64_t dropped;
 
@@ -121,7 +121,7 @@ static void put_escaped(struct line *line, const char *bytes, size_t length)
     }
 }
 
-/* Whether a value stands for itself without quotes. */
+/* Returns whether a value needs no quotes. */
 static bool is_plain(const char *bytes, size_t length)
 {
     for (size_t i = 0, size; i < length; i += size) {
@@ -173,7 +173,7 @@ static void build(struct line *line, enum log_level level, const struct log_line
     line->data[line->length++] = '\n';
 }
 
-/* ---- what waits; under the lock ---- */
+/* ---- the waiting lines; under the lock ---- */
 
 static void drop(uint64_t lines)
 {
@@ -196,7 +196,7 @@ static void push(const struct line *line)
     atomic_store(&sink.written, false);
 }
 
-/* Copies as many lines as one write may have. Shapes: to [LINE_BYTES]; returns how many bytes of it. */
+/* Copies as many lines as fit in one write. Shapes: to [LINE_BYTES]; returns how many bytes were copied. */
 static size_t copy_lines(char *to)
 {
     size_t size = sink.length < LINE_BYTES ? sink.length : LINE_BYTES;
@@ -207,7 +207,7 @@ static size_t copy_lines(char *to)
     return size;
 }
 
-/* This line takes the place of the dropped ones. */
+/* Adds the line that reports the dropped ones. */
 static void say_dropped(void)
 {
     struct line line;
@@ -241,7 +241,7 @@ static size_t write_bytes(const char *bytes, size_t size)
     return done;
 }
 
-/* A line that a full disk has cut is ended before the next one. Returns how many lines were not written whole. */
+/* Ends a line that a full disk has cut before it writes the next one. Returns how many lines were not written whole. */
 static uint64_t write_lines(const char *lines, size_t size)
 {
     uint64_t left = 0;
@@ -252,7 +252,7 @@ static uint64_t write_lines(const char *lines, size_t size)
     return left;
 }
 
-/* Lines that come within a millisecond after others wake nobody: a wake costs more than a line. */
+/* Lines that come within a millisecond after others do not wake the thread: a wake costs more than a line. */
 static void *run(void *context)
 {
     (void)context;
@@ -306,7 +306,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
     if (info->si_code <= 0) { raise(number); }
 }
 
-/* Starts the thread. All signals are blocked there: they are the other threads', and a reader that is gone is an error
+/* Starts the thread. All signals are blocked there: other threads handle them, and a reader that is gone is an error
  * (EPIPE). */
 static bool start(void)
 {

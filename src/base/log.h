@@ -34,7 +34,7 @@ struct log_line {
 
 /* A field of a line. Owns: key and value stay the caller's, and must live until the line is written. Thread: any. */
 struct log_field log_str(const char *key, const char *value);                  /* a C string; NULL: "" */
-struct log_field log_bytes(const char *key, const char *value, size_t length); /* of any kind */
+struct log_field log_bytes(const char *key, const char *value, size_t length); /* bytes of any kind */
 struct log_field log_int(const char *key, int64_t value);                      /* a whole number */
 struct log_field log_double(const char *key, double value);
 
@@ -50,17 +50,16 @@ void log_setup(enum log_level least, enum log_format format, int fd);
 /* Changes the least level alone. Thread: any. */
 void log_set_level(enum log_level least);
 
-/* Gives one event to the thread that writes, and waits for no reader and no disk. Where a MiB of lines waits already,
- * and where a write fails, lines are dropped: they are counted, and the event log_lines_dropped says how many as soon
- * as one is written again. Lines are written whole, so those of several threads and processes never mix. Thread: any.
- */
+/* Gives one event to the thread that writes, and waits for no reader and no disk. If a MiB of lines waits already, or
+ * if a write fails, lines are dropped and counted, and the event log_lines_dropped says how many as soon as one is
+ * written again. Lines are written whole, so those of several threads and processes never mix. Thread: any. */
 void log_write(enum log_level level, const struct log_line *line);
 
 /* Waits until all lines are written or dropped, a second at most; false: some still wait. The end of the process (exit,
- * a crash) does so, too; _exit does not. Thread: any. */
+ * a crash) waits like this, too; _exit does not. Thread: any. */
 bool log_flush(void);
 
-/* How many lines were dropped. Thread: any. */
+/* The number of lines that were dropped. Thread: any. */
 uint64_t log_dropped(void);
 
 #endif

@@ -20,7 +20,7 @@ void *memory_aligned(size_t bytes)
     size_t whole = bytes == 0 ? unit : round_up(bytes, unit);
     void *memory = aligned_alloc(unit, whole);
     if (memory && unit == HUGE_BYTES) {
-        (void)madvise(memory, whole, MADV_HUGEPAGE); /* small pages will do where it is refused */
+        (void)madvise(memory, whole, MADV_HUGEPAGE); /* if it is refused, small pages will do */
     }
     return memory;
 }
@@ -45,13 +45,13 @@ void *memory_part(char *block, size_t *used, size_t bytes)
     return at;
 }
 
-/* A nice value alone does not do: who wakes up waits until the one that runs has had its slice, and that ends with a
- * tick of the clock, 4 ms on many kernels. On Linux 6.12 and later a thread is left at once by who has a longer slice,
- * so this one asks for one that is just longer than the kernel's own (2.8 ms at most). SCHED_IDLE would do for all
- * kernels, but such a thread is so rarely run on a busy machine that not even SIGKILL ends its process within seconds.
- */
+/* A nice value alone is not enough: a thread that wakes up waits until the running one has used its slice, which ends
+ * with a tick of the clock, 4 ms on many kernels. On Linux 6.12 and later a running thread with a longer slice gives
+ * way at once, so this one asks for a slice just longer than the kernel's default (2.8 ms at most). SCHED_IDLE would
+ * work on all kernels, but such a thread is so rarely run on a busy machine that not even SIGKILL ends its process
+ * within seconds. */
 
-/* The kernel's struct sched_attr, which the C library of Debian 12 lacks, as far as it is used here. */
+/* The part that is used here of the kernel's struct sched_attr, which the C library of Debian 12 lacks. */
 struct attributes {
     uint32_t size, policy;
     uint64_t flags;
@@ -68,7 +68,7 @@ void priority_idle(void)
     if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) { (void)setpriority(PRIO_PROCESS, 0, NICE); }
 }
 
-/* Ten more than it was, so that somebody's own `nice` still counts. */
+/* Adds ten to the nice value, so that a `nice` of the user still counts. */
 void priority_background(void)
 {
     (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + BACKGROUND_NICE);

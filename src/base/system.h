@@ -9,24 +9,24 @@
  * (more in a virtual machine). Owns: the caller ends it with free. */
 void *memory_aligned(size_t bytes);
 
-/* Zeros in whole pages, huge ones for large blocks, or NULL when there is no memory: for tables that grow, as what is
- * given back is the system's at once and leaves no gap behind. Owns: the caller ends it with memory_unmap. */
+/* Zeros in whole pages, huge ones for large blocks, or NULL when there is no memory: for tables that grow, because a
+ * freed block goes back to the system at once and leaves no gap. Owns: the caller ends it with memory_unmap. */
 void *memory_map(size_t bytes);
 
-/* Gives back memory_map's block of so many bytes. NULL is allowed. */
+/* Gives back a block of memory_map that has this many bytes. NULL is allowed. */
 void memory_unmap(void *memory, size_t bytes);
 
 /* Hands out the next part of a block, aligned for vectors, or only counts when there is no block yet. */
 void *memory_part(char *block, size_t *used, size_t bytes);
 
-/* How much a thread insists on a core, where the kernel shares the cores out. Only downwards, which needs no rights,
- * and for good: the way back would need them. */
+/* The share of a core that a thread gets while others use it, too. It can only be lowered, which needs no rights, and
+ * for good: raising it again would need them. */
 
-/* The calling thread takes what is left of its core: a sixtieth where others want it, and it leaves it at once to
- * a thread that wakes up. Where the kernel refuses, all stays as it was: that costs latency only. Thread: any. */
+/* The calling thread takes what others leave of its core: a sixtieth if they use all of it, and it gives it up at once
+ * to a thread that wakes up. If the kernel refuses, nothing changes: that costs latency only. Thread: any. */
 void priority_idle(void);
 
-/* The calling thread, and those that it starts from now on, take a tenth of a core where others want all of it. */
+/* The calling thread, and those that it starts from now on, take a tenth of a core if others use all of it. */
 void priority_background(void);
 
 #endif

@@ -5,14 +5,14 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Whether this processor has what the function needs. */
+/* Returns whether this processor has the instructions that the function needs. */
 static bool utf8_avx2_here(void);
 
-/* How many leading bytes are certainly whole, valid code points: reads blocks of 32 up to the first with a fault.
- * What is behind is not judged. */
+/* Returns how many leading bytes are certainly whole, valid code points: reads blocks of 32 up to the first with a
+ * fault, and does not judge the bytes after that. */
 static size_t utf8_avx2_prefix(const char *bytes, size_t length);
 
-enum { WIDE_BYTES = 64 }; /* from here on blocks are worth it */
+enum { WIDE_BYTES = 64 }; /* from this length on blocks are worth it */
 
 /* Length of the well-formed sequence at the start of `s`, or 0. */
 static size_t sequence_length(const unsigned char *s, size_t left)
@@ -40,7 +40,7 @@ static size_t sequence_length(const unsigned char *s, size_t left)
     return need;
 }
 
-/* Where the first byte stands that is not ASCII, rounded down to 8. */
+/* The index of the first byte that is not ASCII, rounded down to 8. */
 static size_t ascii_prefix(const char *bytes, size_t length)
 {
     size_t at = 0;
@@ -51,7 +51,7 @@ static size_t ascii_prefix(const char *bytes, size_t length)
     return at;
 }
 
-/* ASCII by words; from the first other byte on by blocks, where the processor has them, else one by one. */
+/* Reads ASCII by words; from the first other byte on by blocks if the processor can, else one by one. */
 size_t utf8_valid_prefix(const char *bytes, size_t length)
 {
     size_t at = ascii_prefix(bytes, length);
@@ -118,9 +118,9 @@ size_t utf8_put(char *to, uint32_t code_point)
     return 4;
 }
 
-/* Nearly every fault of UTF-8 shows in two bytes that follow each other, so three tables of 16 entries, for the two
- * halves of the first and the upper half of the second, say which faults each half allows; a fault that all three allow
- * is one. What is left is that third and fourth bytes stand just where a long sequence wants them.
+/* Nearly every fault of UTF-8 shows in two adjacent bytes, so three tables of 16 entries, for the two halves of the
+ * first and the upper half of the second, say which faults each half allows; a fault that all three allow is present.
+ * It remains to check that third and fourth bytes are exactly where a long sequence needs them.
  *
  * Source: Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte" (2021). */
 
@@ -132,7 +132,7 @@ size_t utf8_put(char *to, uint32_t code_point)
 
 enum {
     SHORT = 1,        /* a lead byte and no continuation */
-    LONG = 2,         /* a continuation behind ASCII */
+    LONG = 2,         /* a continuation after ASCII */
     OVERLONG_3 = 4,   /* E0 80..9F */
     LARGE = 8,        /* F4 90..BF and above: beyond U+10FFFF */
     SURROGATE = 16,   /* ED A0..BF */
@@ -175,7 +175,7 @@ AVX2 static inline __m256i pair_faults(__m256i first, __m256i second)
     return _mm256_and_si256(_mm256_and_si256(upper_allows, lower_allows), second_allows);
 }
 
-/* Not zero where something is wrong. `last` is the block before. */
+/* Bits that are not zero where something is wrong. `last` is the block before. */
 AVX2 static inline __m256i faults(__m256i now, __m256i last)
 {
     __m256i third = _mm256_subs_epu8(BEFORE(now, last, 2), _mm256_set1_epi8(BYTE(0xE0 - 0x80)));
@@ -184,7 +184,7 @@ AVX2 static inline __m256i faults(__m256i now, __m256i last)
     return _mm256_xor_si256(must_follow, pair_faults(BEFORE(now, last, 1), now));
 }
 
-/* The end of the last code point that is surely whole: the one that the blocks end with may go on. */
+/* The end of the last code point that is surely whole: the one at the end of the blocks may continue after them. */
 static size_t before_last(const char *bytes, size_t end)
 {
     size_t at = end;
