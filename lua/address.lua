@@ -1,11 +1,12 @@
 #!lua flags=no-writes
--- Says only where the answer to an entry goes, because Redis closes each connection on which it sends the whole entry.
+-- Returns only the fields that say where the answer to an entry goes, because Redis closes each connection on which it sends
+-- the whole entry.
 --
 -- KEYS  1 stream, 2 trouble
 -- ARGV  1 entry id, 2 name prefix of the class ('', 'high:', 'low:')
 -- Returns as reclaim does: { entries, vanished, {}, 0 }
---       entries   { id, 3, 0, { field, value, ... } }, with few fields; none when it has vanished
---       vanished  the id, when its message is no longer in the stream
+--       entries   { id, 3, 0, { field, value, ... } }, with few fields; none if it has vanished
+--       vanished  the id, if its message is no longer in the stream
 -- May not: write; read another entry.
 
 -- include lib/call.lua

@@ -7,13 +7,13 @@
 --       unless the target says another, 6 what KEYS 8 is for: 0 nothing, 1 a wake token, s the results stream,
 --       7 its <name>, '' for none
 -- Returns { code, ... }
---       { 1 }   cancelled: the reply says so, and who computes it now finds the gate closed
---       { 0 }   nothing to cancel: finished, unknown, or no request; the cancel entry is gone all the same
+--       { 1 }   cancelled: the reply says so, and a worker that computes it now finds the gate closed
+--       { 0 }   nothing to cancel: finished, unknown, or not a request; the cancel entry is removed all the same
 --       { 2 }   late: the cancel entry is no longer pending, or gone from `control`; nothing was changed
 --       { -5, id, notify, results name }  the target's reply has other keys: call again with these; nothing was changed
 -- The first call guesses: <id> = the target's name, notify 0.
--- May not: write before the gate (is the cancel entry pending?), or remove before the reply is written; end an entry that
--- is no request under its own name (a retry's new entry id is not a name; a cancel entry has no reply); say "nothing" when
+-- May not: write before the gate (is the cancel entry pending?), or remove before the reply is written; end an entry that is
+-- not a request under its own name (a retry's new entry id is not a name; a cancel entry has no reply); report "nothing" when
 -- it could not look everywhere (later:data or trouble of a wrong type: the cancel stays pending).
 
 -- include lib/call.lua
@@ -30,7 +30,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- include lib/trouble.lua
 -- include lib/ahead.lua
 
--- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up.
+-- Returns the answer of a side key, nil if the key cannot be used: it has a wrong type, or is a stream without ids left.
 local function side(result)
   if type(result) == 'table' and result.err then return nil end
   return result
@@ -52,8 +52,8 @@ local function parked_fields(packed)
   return to_map(parked[4]), nil, parked[3]
 end
 
--- The fields of the request with this name, the entry that carries it (nil: it is parked), and when it was first seen, where
--- that is known. The entry whose own id this is comes last: the name may be that of a request which was parked under it.
+-- Returns the fields of the request with this name, the entry that carries it (nil: it is parked), and when it was first seen,
+-- if that is known. It looks last at the entry with this id: the name may be that of a request which was parked under it.
 local function find()
   local own = string.match(name, '(%d+%-%d+)$')
   if not own then return nil end
@@ -73,10 +73,11 @@ local function find()
   if known == nil then call('HGET', trouble, name) end
 end
 
--- Where the target wants its answer; a request with an error there is answered under its name, without a notice.
+-- Returns the reply id, the kind of notice and the results stream that the target asks for; if the request has an error there,
+-- it is answered under its name, without a notice.
 local function wishes(target)
   local id, notify, results = target.id, '0', ''
-  local prefix, ms = string.match(id or '', '^(%l*:?)(%d+)%-%d+$') -- what a name looks like
+  local prefix, ms = string.match(id or '', '^(%l*:?)(%d+)%-%d+$') -- the form of a name
   if not id or #id > 128 or CLASS[prefix] and #ms > 12 or not string.find(id, '^[ -~]+$') then id = name end
   local wanted = string.match(target.notify or '', '^stream:([%l%d_.%-]+)$')
   if target.notify == '1' then notify = '1' end
@@ -84,7 +85,7 @@ local function wishes(target)
   return id, notify, results
 end
 
--- As src/schedule/fields.c has it, from W3C Trace Context.
+-- As in src/schedule/fields.c, from W3C Trace Context.
 local function is_traceparent(text)
   local version, trace, span, rest = string.match(text, PARENT)
   if not version or version == 'ff' or not string.find(trace, '[^0]') or not string.find(span, '[^0]') then return false end
@@ -102,7 +103,7 @@ local function is_tracestate(text)
   return members <= 32
 end
 
--- What is echoed, in how many bytes; the last means nothing without the one before it.
+-- The fields that the reply echoes, each with its largest size in bytes; the last means nothing without the one before it.
 local ECHOES = {{'meta', 4096}, {'tenant', 64, function(text) return string.find(text, '^[%w._:%-]+$') end},
                 {'traceparent', 256, is_traceparent}, {'tracestate', 512, is_tracestate}}
 
@@ -146,7 +147,7 @@ local function own_record()
   end
 end
 
--- The control stream has no group: its entry is to be dealt with while it is there.
+-- The control stream has no group: its entry is open while it is in the stream.
 local control = string.find(stream, ':control$')
 local function is_open()
   if control then return call('XRANGE', stream, cancel_id, cancel_id)[1] end

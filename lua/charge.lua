@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Puts runs of suspects on record before they start. If the worker crashes now, these requests are to blame and no others.
+-- Records runs of suspects before they start. If the worker crashes now, these requests are to blame and no others.
 --
 -- KEYS  1 stream, 2 trouble
 -- ARGV  1 consumer, 2 `alone` for runs alone or `group`, then for each entry, 64 at most: entry id, original name, claims
@@ -8,8 +8,8 @@
 -- A repeated call (its answer was lost) changes nothing: each consumer counts once.
 -- Returns for each entry
 --        n  on record; its open runs alone, this one included, or 1 for a group
---        0  no longer pending, or another consumer owns it (a run that the caller recorded earlier is then removed: it never
---           began)
+--        0  no longer pending, or another consumer owns it (a run that the caller recorded earlier is then removed, because it
+--           never began)
 --       -3  the name is not this entry's (a producer wrote the `_id`)
 --       -8  not for a group: a run of another worker is open, so it runs alone; nothing was changed
 -- If the entry's own id is the name of another request, nothing is counted: the record belongs to that request.

@@ -7,12 +7,12 @@
 -- than any name: lua/cancel then finds nothing and removes the entry
 -- There is no group: any worker may take an entry until lua/cancel has removed it. An empty stream is deleted, so that its ids
 -- start afresh whatever ids producers have made up.
--- May not: remove an entry; read more than one entry beyond 1 MiB.
+-- May not: remove an entry; read on after 1 MiB.
 
 -- include lib/call.lua
 
 local control, most, last = KEYS[1], tonumber(ARGV[1]), ARGV[2]
-local LOOK_BYTES, NAME_MAX, LAST_ID = 1048576, 64, '18446744073709551615-18446744073709551615' -- no range begins behind it
+local LOOK_BYTES, NAME_MAX, LAST_ID = 1048576, 64, '18446744073709551615-18446744073709551615' -- no range begins after it
 local found, looked = {}, 0
 
 local function name_in(fields)

@@ -8,8 +8,8 @@
 -- Returns one number for each entry.
 --        1  parked
 --        0  late: no longer pending
---       -1  another consumer owns it and decides what happens next. A run alone of the caller is removed from the record: it
---           crashed no worker
+--       -1  another consumer owns it and decides what happens next. A run alone of the caller is removed from the record,
+--           because it crashed no worker
 --       -2  the message is no longer in the stream but still pending; it needs settle's `gone`
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
 --       -7  `later` is full (meta.cap_later), and this is a delay at submission; nothing was changed. Retries and requests that
@@ -32,7 +32,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- include lib/later.lua
 -- include lib/ahead.lua
 
--- How many requests may be in `later`.
+-- Returns how many requests may be in `later`.
 local function cap_of_later()
   local cap = tonumber(unless_wrong(try('HGET', meta, 'cap_later')) or '') or 0
   return cap > 0 and cap or math.huge

@@ -5,11 +5,11 @@
 -- KEYS  1 stream
 -- ARGV  1 consumer, or `ahead` to set them aside for any worker with room, 2 start after this entry id, 3 how many to claim,
 --       4 bytes at most, then the tenants that have enough; '' stands for entries without a tenant
--- Returns as reclaim does, and how far it read: { entries, {}, {}, more, last id }; entries each { id, 0, 0, { field,
--- value, ... } }, now the caller's, and none when they were set aside; more: 1 when a limit ended the search before the end
--- of the stream
--- XREADGROUP delivers such an entry again if it is still there: to the same worker, which knows it, or to another, and then
--- the first to finish wins.
+-- Returns as reclaim does, and how far it has read: { entries, {}, {}, more, last id }; entries each { id, 0, 0, { field,
+-- value, ... } }, now the caller's, and none when they were set aside; more: 1 when a limit ended the search before the end of
+-- the stream
+-- XREADGROUP delivers such an entry again if it is still there: to the same worker, which knows it, or to another; then the
+-- first to finish wins.
 -- May not: claim what another worker has read; read more than 64 entries, or on after 1 MiB; set aside more than 256; run when
 -- Redis is out of memory.
 
@@ -33,7 +33,7 @@ local function size_and_tenant(fields)
   return size, tenant or ''
 end
 
--- False when the answer is full.
+-- Returns false when the answer is full.
 local function look_at(id, fields)
   local size, tenant = size_and_tenant(fields)
   looked = looked + size
@@ -61,7 +61,7 @@ if call('EXISTS', stream) == 0 then return {entries, {}, {}, 0, ARGV[2]} end
 if me == 'ahead' and #call('XPENDING', stream, 'sluice', '-', '+', ASIDE, me) == ASIDE then return {entries, {}, {}, 1, ARGV[2]} end
 local behind, read = ARGV[2], read_until(stream) or '0-0'
 local time = call('TIME')
--- Behind an id that a producer made up nothing may come any more: newer ones are less, once lua/mend was there.
+-- After an id that a producer made up, no entry may come any more: ids are lower again once lua/mend has run.
 local far = tonumber(string.match(behind, '^%d+')) > time[1] * 1000 + AHEAD_MS
 local more, last = search((far or newer(read, behind)) and read or behind)
 return {entries, {}, {}, more, last}

@@ -6,7 +6,7 @@
 -- Returns { 1 when there is more, else 0; cursor; how many requests it looked at; name, name, ... }
 --       cursor  the last entry id; in `later` the last score, and how many requests with that score it has looked at. A call
 --               with the last cursor finds requests that have come since
--- The first field `id` counts, as for the worker. A cancel is no request. An entry whose name is another request's is left
+-- The first field `id` counts, as for the worker. A cancel is not a request. An entry whose name is another request's is left
 -- out, because lua/cancel would end that one.
 -- May not: write; look at more than 64 requests, or on after 1 MiB; answer without having read `trouble`.
 
@@ -25,7 +25,7 @@ local function is_full()
   return looked >= LOOKS or bytes >= LOOK_BYTES
 end
 
--- Says whether these are the fields of a request with the id.
+-- Returns whether these are the fields of a request with the id.
 local function is_wanted(fields)
   local id = nil
   looked = looked + 1
@@ -39,7 +39,7 @@ local function is_wanted(fields)
   return id == wanted
 end
 
--- The name of an entry; nil where its own id is the name of another request, which was parked under it.
+-- Returns the name of an entry; nil if its own id is the name of another request, which was parked under it.
 local function name_of(id, claimed)
   local own = PREFIX .. id
   if claimed ~= own and is_carrier(id, call('HGET', trouble, claimed), claimed, PREFIX) then return claimed end
@@ -61,7 +61,7 @@ local function look_through_stream()
   return 1
 end
 
--- Goes by score, not by rank: requests that leave from the front do not shift the others.
+-- Continues by score, not by rank: requests that leave from the front do not shift the others.
 local function look_through_later()
   local due, same = string.match(cursor, '^(%S+) (%d+)$')
   same = tonumber(same or 0)

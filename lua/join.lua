@@ -7,18 +7,18 @@
 --       then what a worker must be allowed to run, with `@` for the queue's keys (src/redis/rights.h)
 -- Returns { code, text }
 --        1  joined; after a reconnect the key may still be ours
---        0  the name is taken: the alive key carries another token, text is empty
---       -1  the queue speaks a higher protocol, text says which
---       -2  the queue belongs to another model, text is its id, and its name
---       where the queue knows it
---       -3  the queue is pinned to another precision (meta.precision, set by an operator), text says which
---       -4  a right is missing, text says which. Missing in the middle of another script, it would leave that script half done
+--        0  the name is taken: the alive key has another token; text is empty
+--       -1  the queue has a higher protocol; text is its number
+--       -2  the queue belongs to another model; text is its id, and its name if the queue knows it
+--       -3  the queue is pinned to another precision (meta.precision, set by an operator); text is that precision
+--       -4  a right is missing; text says which. If another script found it missing in the middle, that script would end half
+--           done
 -- May not: change what another worker has pinned; take a key from its holder.
 
 -- include lib/call.lua
 
 local meta, alive = KEYS[1], KEYS[2]
-local queue = string.sub(meta, 1, -5) -- what all its keys begin with
+local queue = string.sub(meta, 1, -5) -- the prefix of all its keys
 
 local function may(command)
   local words = {}
@@ -43,7 +43,7 @@ if model ~= ARGV[2] then
   local name = call('HGET', meta, 'model')
   return {-2, name and model .. ' (' .. name .. ')' or model}
 end
-call('HSETNX', meta, 'model', ARGV[6]) -- for people: the id decides
+call('HSETNX', meta, 'model', ARGV[6]) -- only for people; the id decides
 local precision = call('HGET', meta, 'precision')
 if precision and precision ~= ARGV[5] then return {-3, precision} end
 

@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- Lists requests of a class for people: who has them, and how they begin.
+-- Lists requests of a class for people: which consumer has each, and its first bytes.
 --
 -- KEYS  1 stream, 2 trouble
--- ARGV  1 `unread` or `pending`, 2 list those behind this entry id, '' for all
--- Returns { entry id to go on behind, '' at the end; then for each, the oldest first, { name, consumer that has it or '',
--- ms since it was delivered, deliveries, bytes of its fields, field, value, field, value, ... } }
+-- ARGV  1 `unread` or `pending`, 2 list those after this entry id, '' for all
+-- Returns { entry id to continue after, '' at the end; then for each, the oldest first, { name, consumer that has it or '', ms
+-- since it was delivered, deliveries, bytes of its fields, field, value, field, value, ... } }
 --       fields    id, tenant, text and inputs, as far as they are there, and the first 200 bytes of each
---       consumer  a worker, `released` (given back by one), `ahead` (set aside for any with room)
---       unread    what the group has not come to yet, without what was taken ahead of its turn
+--       consumer  a worker, `released` (given back by one), or `ahead` (set aside for any worker with room)
+--       unread    entries that the group has not reached yet, without those taken ahead of their turn
 -- May not: write; read more than 64 entries, or on after 1 MiB.
 
 -- include lib/call.lua
@@ -23,7 +23,7 @@ local PREFIX = prefix_of(stream)
 local delivered = call('EXISTS', stream) == 1 and read_until(stream)
 if last == '' then last = unread and delivered or '0-0' end
 
--- Its beginning, without a part of a character at the end.
+-- Returns the first bytes of a text, without a part of a character at the end.
 local function cut(text)
   if #text <= SHOWN_BYTES then return text end
   return (string.gsub(string.sub(text, 1, SHOWN_BYTES), '[\192-\255][\128-\191]*$', ''))
@@ -33,7 +33,7 @@ local function pending_from(from, to)
   return delivered and call('XPENDING', stream, 'sluice', from, to, 1)[1]
 end
 
--- The id of the next one, who has it, its fields; of a pending one the message may have been deleted.
+-- Returns the id of the next entry, its row of XPENDING and its fields; a pending entry whose message was deleted has none.
 local function next_of_list()
   if unread then
     local message = next_entry(stream, last, '+')
@@ -44,8 +44,8 @@ local function next_of_list()
   end
 end
 
--- Whether a name from `_id` is this entry's. Where `trouble` cannot be read, whatever may be a name of this class (at
--- most 47 characters) is believed.
+-- Returns whether a name from `_id` is this entry's. If `trouble` cannot be read, every possible name of this class (at most 47
+-- characters) is believed.
 local function is_named(id, name)
   local known = known_of(name)
   if known == nil then return #name < 48 and string.match(name, '^(%l*:?)%d+%-%d+$') == PREFIX end

@@ -6,15 +6,15 @@
 -- ARGV  1 consumer, then for each entry that the caller has seen ahead of the clock, in the order of their ids: class (0 high,
 --       1 normal, 2 low), id, and `move` or, where its fields are too large to be read here, `take`; 48 entries and 512 KiB
 --       of `move` at most
--- Returns { entries moved, streams set back, 1 when entries are ahead still, entries taken }
--- Nobody else knows how large an entry is before it is read, and Lua needs 2.4 ms for 1 MiB: so no entry is read here that the
--- caller has not weighed (src/redis/queue_housekeeping.c).
--- What is to move goes to `later`, due now, and promote brings it back with a new id under its old name. So do entries that a
--- worker holds: its settle finds them no longer pending. What is to be taken becomes the caller's, unless somebody has it already,
--- who will answer it. When the last one has left, the stream goes on from two seconds ahead, which is behind every id that stayed;
--- the last id of the group goes back with it. Until then promote leaves the class alone. Ids that left the stream while they were
--- ahead (lib/ahead) may be names still in use when their time comes: two seconds before, the stream jumps over it likewise. So
--- `*` never repeats a name.
+-- Returns { entries moved, streams set back, 1 if entries are still ahead, entries taken }
+-- The size of an entry is unknown until it is read, and Lua needs 2.4 ms for 1 MiB: so this reads only entries that the caller
+-- has weighed (src/redis/queue_housekeeping.c).
+-- A moved entry goes to `later`, due now, and promote brings it back with a new id under its old name. Entries that a worker
+-- holds move, too: its settle finds them no longer pending. An entry to be taken becomes the caller's, unless another consumer
+-- has it and will answer it. When the last one has left, the stream continues two seconds ahead of the clock, which is after
+-- every id that stayed; the last id of the group is set back with it. Until then promote does not touch the class. Ids that
+-- left the stream while they were ahead (lib/ahead) may be names still in use when their time comes: two seconds before, the
+-- stream jumps over that time in the same way. So `*` never repeats a name.
 -- May not: move an entry that it may not remove; record or clear a run alone (promote carries the record in `trouble` over).
 
 -- include lib/call.lua
@@ -31,15 +31,15 @@ local stream, moved, taken, streams, more = nil, 0, 0, 0, 0
 -- include lib/later.lua
 -- include lib/ahead.lua
 
--- Where a stream is set back to: `*` goes on with the last ms that is believed, or with a later one if names of that ms were moved,
--- as by another call in this same ms.
+-- Returns the id that a stream is set back to: `*` continues with the last ms that is believed, or with a later one if names of
+-- that ms were moved, for example by another call in this same ms.
 local function last_present(kept)
   local ms = now + AHEAD_MS - 1
   while kept[ms + 1] do ms = ms + 1 end
   return string.format('%.0f-18446744073709551615', ms)
 end
 
--- Whether one of them comes now; it need not be kept any longer.
+-- Returns whether one of the kept times comes now, and drops the times that have come.
 local function comes_now(kept)
   local comes = false
   for ms in pairs(kept) do
@@ -51,7 +51,7 @@ end
 
 -- --- Moving ---
 
--- The name that an entry carries, and whether it comes from `_id`.
+-- Returns the name that an entry carries, and whether it comes from `_id`.
 local function whose(id, fields)
   local name = nil
   for i = 1, #fields, 2 do
@@ -75,7 +75,7 @@ end
 local function move(class, id, fields, kept)
   local name, claims = whose(id, fields)
   local attempt, own, first_at = attempt_of(fields, claims), own_fields(fields, name, claims)
-  while #own > FIELDS_MAX do own[#own] = nil end -- it is refused for fewer, too
+  while #own > FIELDS_MAX do own[#own] = nil end -- still too many, so it is refused all the same
   local class_word = tostring(class - 1)
   name = parking_name(id, name, claims, class_word, attempt, own)
   put_into_later(name, class_word, attempt, first_at, own, now + moved / 1000) -- in their order
@@ -84,13 +84,13 @@ local function move(class, id, fields, kept)
   moved = moved + 1
 end
 
--- Not from somebody who has it: only reclaim judges whether he lives, and counts.
+-- Leaves an entry that a consumer has: only reclaim judges whether that consumer is alive, and counts takeovers.
 local function take(id)
   if not read_until(stream) or call('XPENDING', stream, 'sluice', id, id, 1)[1] then return end
   taken = taken + #call('XCLAIM', stream, 'sluice', me, 0, id, 'FORCE', 'JUSTID')
 end
 
--- Whether one of those that the caller has seen was there still.
+-- Moves or takes the entries that the caller has seen, and returns whether any of them was still there.
 local function leave(class, kept)
   local found = false
   for i = 2, #ARGV, 3 do
@@ -106,8 +106,8 @@ local function leave(class, kept)
 end
 
 -- Redis refuses this while an entry is ahead, and from 7.2 on also below the highest id that was ever deleted. At the last
--- possible id XSETID may lower that record. After that only an entry can be in the way; then the stream gets its own last id back,
--- which is read by way of the group: XINFO STREAM would also return the entries at both ends, which may be large.
+-- possible id, XSETID may lower that record. After that only an entry can prevent it; then the stream gets its own last id
+-- back, which is read through the group: XINFO STREAM would also return the first and the last entry, which may be large.
 local function set_back(last)
   need('XSETID', stream, last)
   if not read_until(stream) then call('XGROUP', 'CREATE', stream, 'sluice', '0') end

@@ -2,7 +2,7 @@
 -- Returns parked requests that are due to their streams.
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 requests:high, 5 requests, 6 requests:low
--- ARGV  1 how many at most (and no further once they are 1 MiB)
+-- ARGV  1 how many at most (it also stops once they have 1 MiB)
 -- Returns { brought back, ms until the next one is due or -1 when none waits, parked names without readable fields }
 -- A request that comes back has a new entry id and keeps its identity: _id (the original name), _attempt (the number of its
 -- next run), _first_at (unix ms of the first entry), then all its fields. Any worker may call this at any time.
@@ -25,7 +25,7 @@ local brought, broken, bytes, passed, unusable = 0, 0, 0, 0, {}
 -- include lib/trouble.lua
 -- include lib/entries.lua
 
--- What defer has packed; nil when it is anything else.
+-- Unpacks what defer has packed; returns nil for anything else.
 local function read(packed)
   local ok, parked = pcall(cmsgpack.unpack, packed or '')
   if not ok or type(parked) ~= 'table' or type(parked[4]) ~= 'table' then return nil end
@@ -37,7 +37,8 @@ local function read(packed)
   return parked
 end
 
--- False when the stream takes no more. One that is ahead, as the new id tells, gets no second one: lua/mend moves this one again.
+-- Returns false when the stream takes no more. If the new id shows that the stream is ahead, it gets no second request:
+-- lua/mend moves this one again.
 local function bring_back(prefix, stream, name, first_ms, parked)
   local attempt, first_at, fields = 1, first_ms, {'_lost', '1'}
   if parked then attempt, first_at, fields = parked[2], parked[3], parked[4] end
@@ -65,7 +66,7 @@ for prefix, stream in pairs(STREAM) do
   if not unless_wrong(try('XLEN', stream)) then unusable[prefix] = true end
 end
 
--- Asked for a class only when one of its requests is due.
+-- Called for a class only when one of its requests is due.
 local function is_usable(prefix)
   if unusable[prefix] == nil and STREAM[prefix] then unusable[prefix] = is_ahead(STREAM[prefix], now + AHEAD_MS) end
   return not unusable[prefix]
@@ -77,7 +78,7 @@ local function pass_by(name)
   return true
 end
 
--- False when the call has done enough.
+-- Returns false when the call has done enough.
 local function promote(name)
   local prefix, first_ms = string.match(name, '^(%l*:?)(%d+)%-%d+$')
   if not is_usable(prefix) then return pass_by(name) end

@@ -1,31 +1,32 @@
 #!lua flags=allow-oom
--- A worker's call of every second: stores its heartbeat, and returns the state of the queue and what operators ask for. Elects
--- the housekeeper, the worker that does the chores of the queue for all. Only the housekeeper's call publishes depth and wait
--- for producers and removes dead workers, so that the cost does not grow with the number of workers.
+-- Called by each worker every second: stores its heartbeat, and returns the state of the queue and the orders of operators.
+-- Elects the housekeeper, the worker that does the chores of the queue for all. Only the housekeeper's call publishes depth and
+-- wait for producers and removes dead workers, so that the cost does not grow with the number of workers.
 --
 -- KEYS  1 meta, 2 workers, 3 paused, 4 later, 5 dead, 6 requests:high, 7 requests, 8 requests:low, 9 housekeeper,
 --       10 stats
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
---       leases too; 3 ms for which it is elected; 4 what the housekeeper has found: dead consumers that hold entries,
---       separated by spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <count> ... ignored <count>`, '' for nothing;
---       6 the command that the last answer brought, '' for none; 7 its pid_space to be told its neighbours, '' not to be;
---       then field, value, ... of its heartbeat: words without spaces, among them rows_per_s, max_inputs, max_text_bytes,
---       precision, lease (ms), counted, pid_space
--- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
---           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
---           housekeeper has found, the number of workers that are not yet removed, precisions of those with a recent
---           heartbeat, separated by spaces, '' when they agree, the neighbours: `<name> <ms since its heartbeat> ...` }
---         For all but the housekeeper depths and caps are 0, and precisions ''.
+--       leases too; 3 ms for which it is elected; 4 what the housekeeper has found: dead consumers that hold entries, separated
+--       by spaces, '' for none; 5 the ends since the last call: `<number> <class>:<end> <count> ... ignored <count>`, '' for
+--       none; 6 the command that the last answer brought, '' for none; 7 its pid_space to get the list of its neighbours, ''
+--       for none; then field, value, ... of its heartbeat: words without spaces, among them rows_per_s, max_inputs,
+--       max_text_bytes, precision, lease (ms), counted, pid_space
+-- Returns { unix ms, 1 if the queue is paused, command for this worker or '', depth of high, normal, low, cap of high, normal,
+--           low (0: none), side keys skipped for their type, 1 if the caller is the housekeeper, what the housekeeper has
+--           found, the number of workers that are not yet removed, precisions of those with a recent heartbeat, separated by
+--           spaces, '' when they agree, the neighbours: `<name> <ms since its heartbeat> ...` }
+--         For all workers but the housekeeper, depths and caps are 0, and precisions ''.
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
 -- Housekeeper: `<rank> <consumer> <found> ...`, for the time of its election. A worker with a higher rank takes over.
--- Command: field command:<consumer> of `workers`; quiet, resume, drain or stop. It stays until the caller says that it has come,
--- because its answer may be lost.
--- Counted in `stats`: what has ended, unless the last heartbeat has the same number (counted): then the call is repeated
--- because its answer was lost. Also by Redis' day in UTC, for 91 of them: field `day:<day modulo 91>` is `<day> <done> <errors>`.
+-- Command: field command:<consumer> of `workers`; quiet, resume, drain or stop. It stays until the caller says that it has
+-- received it, because an answer may be lost.
+-- Counted in `stats`: the requests that ended, unless the last heartbeat has the same number (counted): then the call is a
+-- repetition, because its answer was lost. Also by Redis' day in UTC, for 91 of them: field `day:<day modulo 91>` is
+-- `<day> <done> <errors>`.
 -- Removed, with its command, by a housekeeper that may judge leases: a worker without a heartbeat for two of its leases (at
 -- least 5 s). Field died of `stats` counts them.
--- Published in `meta`: depth_* (unread entries), wait_ms_* (until a new entry would be read, if all entries had one row; -1
--- without a working worker), later, dead, published_at; max_inputs and max_text_bytes, the smallest among workers with a recent
+-- Published in `meta`: depth_* (unread entries), wait_ms_* (ms until a new entry would be read if all entries had one row; -1
+-- if no worker works), later, dead, published_at; max_inputs and max_text_bytes, the smallest among workers with a recent
 -- heartbeat. Caps come from meta's cap_*.
 -- May not: fail because of a key of a wrong type: the worker must still learn of a pause. (A wrong housekeeper key is
 -- replaced.)
@@ -40,7 +41,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local skipped = 0
 
--- What a key answered, nil when it has a wrong type.
+-- Returns the answer of a key, nil if it has a wrong type.
 local function side(result)
   if type(result) ~= 'table' or not result.err then return result end
   skipped = skipped + 1
@@ -54,7 +55,7 @@ local function depth_of(stream)
   return math.max(0, length - pending[1])
 end
 
-local heard -- all of `workers`, once somebody has asked
+local heard -- all of `workers`, once it was read
 
 local function hear()
   heard = heard or side(try('HGETALL', workers)) or {}
@@ -73,7 +74,7 @@ local function neighbours()
   return table.concat(found, ' ')
 end
 
--- Looks at what all workers have said. Returns rows a second of those that spoke lately, their precisions, and their
+-- Reads the heartbeats of all workers. Returns the rows a second of those with a recent one, their precisions, and their
 -- smallest max_inputs and max_text_bytes.
 local function look_round()
   local all, spoken, rows, precisions, died, least = hear(), {}, 0, {}, 0, {}
@@ -107,7 +108,7 @@ local function look_round()
   return rows, #precisions > 1 and table.concat(precisions, ' ') or '', least
 end
 
--- How long until each class is drained, with the others drained beside it by their weights.
+-- Returns the ms until each class is drained while the others are drained beside it by their weights.
 local function waits(depths, rows)
   local wait, left, passed = {0, 0, 0}, {depths[1], depths[2], depths[3]}, 0
   while true do
@@ -153,7 +154,7 @@ local function count()
   count_day(done, errors)
 end
 
--- 1 when the caller is the housekeeper from now on; what another one has found.
+-- Returns 1 if the caller is the housekeeper from now on, and what another housekeeper has found.
 local function elect()
   local holder = try('GET', house)
   if type(holder) == 'table' then

@@ -8,19 +8,19 @@
 --       no workers and never alive
 -- Returns { entries, vanished, oversized, more, left }
 --       entries    each { id, how, open runs, { field, value, ... } }, now mine
---                    how        0 released, 1 its worker died, 2 likewise and taken over several times: charge it first,
---                               3 taken over too often: answer it unread
---                    open runs  those alone; -1 when only runs in groups are open. With any it is suspect, even if released
+--                    how        0 released, 1 its worker died, 2 its worker died, and it was taken over several times:
+--                               charge it first, 3 taken over too often: answer it unread
+--                    open runs  those alone; -1 if only runs in groups are open. With any it is suspect, even if released
 --       vanished   ids whose message is no longer in the stream: XCLAIM would drop them silently, so they stay pending
 --                  until settle answers them as `gone`
---       oversized  ids of single entries above the byte limit, now mine too: to be answered unread
+--       oversized  ids of single entries above the byte limit, now mine too: they must be answered unread
 --       more       1 when a limit ended the search
 --       left       dead consumers that still hold entries
 -- Consumers without an alive key and without entries are deleted.
 -- A worker that dies while it reads an entry has charged nothing. So each takeover from a dead worker is counted in trouble,
 -- until a run of the entry is charged: by then it has been read. From the fourth takeover on the entry comes alone in the
 -- answer, so that it cannot harm others; the tenth is the last: then it has only the fields that say where its reply goes,
--- checked here.
+-- which are checked here.
 -- May not: judge by idle time or delivery counts; charge an entry (one that a dead worker merely held is only suspect); touch
 -- an entry of a living worker; read on after 1 MiB; delete a consumer that holds anything (Redis would drop its pending
 -- entries).
@@ -37,8 +37,8 @@ local TAKEN_BESIDE, TAKEN_MOST = 3, 10
 -- include lib/trouble.lua
 -- include lib/address.lua
 
--- The name by which an entry is on record, whatever it calls itself, and how often it was taken over, this time included; no
--- name where that cannot be kept.
+-- Returns the name by which an entry is on record, whatever its `_id` says, and how often it was taken over, with this
+-- time; no name if that count cannot be kept.
 local function takeovers(id, claimed)
   local known, own = known_of(claimed), prefix .. id
   if claimed ~= own and not is_carrier(id, known, claimed, prefix) then
@@ -49,7 +49,7 @@ local function takeovers(id, claimed)
   return claimed, taken + 1, attempts, runs
 end
 
--- False when it has to wait for the next call.
+-- Returns false when the entry has to wait for the next call.
 local function take(id, died)
   local message = call('XRANGE', stream, id, id)[1]
   if not message then

@@ -4,15 +4,15 @@
 -- KEYS  1 stream, 2 alive, 3 trouble, 4 workers, 5 housekeeper
 -- ARGV  1 consumer, 2 token of the alive key, 3 last, 4 name prefix of the class ('', 'high:', 'low:'), then entry ids
 --       last  0: only these ids, 64 at most
---             1: also give back all that is pending with the consumer in this stream, and delete the consumer; 64 entries
---                or 1 MiB a call: call again when there are more
+--             1: also give back all entries that are pending with the consumer in this stream, and delete the consumer; 64
+--                entries or 1 MiB a call: call again when there are more
 --             2: the same for the last stream, then delete its alive key and its fields of `workers`, and resign as the
 --                housekeeper
 -- Returns { given back, 1 when the consumer is deleted, 1 when it may hold more }
--- A run alone that the caller recorded and gives back has crashed no worker: it is removed from the record, even if another
+-- A run alone that the caller recorded and gives back has crashed no worker, so it is removed from the record, even if another
 -- consumer has the entry by now. Runs of others stay on record.
--- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
--- silently; reclaim will answer it); delete a consumer that holds anything.
+-- May not: give back an entry that is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops
+-- it silently; reclaim will answer it); delete a consumer that holds anything.
 
 -- include lib/call.lua
 
@@ -24,7 +24,7 @@ local leaving = last ~= '0' and call('GET', alive) == ARGV[2]
 -- include lib/entries.lua
 -- include lib/trouble.lua
 
--- The caller's run alone of an entry, if there is one.
+-- Takes the caller's run alone of an entry off the record, if there is one.
 local function forgive(id, fields)
   local size, name = size_and_name(id, fields, prefix)
   looked = looked + size
@@ -40,7 +40,7 @@ local function give_back(id)
   end
 end
 
--- Vanished ones stay behind: who holds nothing else is through.
+-- Gives back all but vanished entries. Returns 1 if there may be more.
 local function give_back_all()
   local from = '-'
   repeat

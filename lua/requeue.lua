@@ -5,7 +5,7 @@
 -- ARGV  1 id of the dead letter
 -- Returns { 1, new entry id }, { 0 } when there is no such letter, { -1 } when it holds no fields to submit, { -2 } when it
 -- holds only the beginning of them (`_cut`)
--- It keeps its `id`. Age and attempts restart; `delay` and `expires_in` are left out.
+-- The new request keeps its `id`. Age and attempts restart; `delay` and `expires_in` are left out.
 -- May not: remove the dead letter before the request is in its stream; submit one whose letter it may not remove; run when
 -- Redis is out of memory (no allow-oom: this adds work).
 
@@ -14,7 +14,7 @@
 local dead, letter_id = KEYS[1], ARGV[1]
 local STREAM = {['high:'] = KEYS[2], [''] = KEYS[3], ['low:'] = KEYS[4]}
 local LEFT_OUT = {delay = true, expires_in = true}
-local FIELDS_MAX = 4000 -- strings that unpack can take with room to spare
+local FIELDS_MAX = 4000 -- strings; unpack takes somewhat more
 
 need('XDEL', dead, letter_id)
 local letter = call('XRANGE', dead, letter_id, letter_id)[1]

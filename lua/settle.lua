@@ -9,30 +9,31 @@
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission (0: the name's), ms since the compute began, n, and n strings: field, value, ...
---         n is 0 where they are staged: the caller has written them to a hash, beside status, entry, model and revision,
---         in the same transaction, and deletes it there behind this call if it has not become the reply. A large vector
+--         n is 0 if they are staged: the caller has written them to a hash, beside status, entry, model and revision,
+--         in the same transaction, and deletes it there after this call if it has not become the reply. A large vector
 --         bypasses the script, because Lua hashes every byte of an argument
---       kind  done   a vector, from whoever has one: it is the same vector
+--       kind  done   a vector, from any worker that has one: it is the same vector
 --             error  refused before it started, by any holder
 --             fail   failed after the start: only the entry's owner may say so
 --             dead   like fail, and a dead letter is kept
---             gone   the message is no longer in the stream (XDEL by hand); whoever finds that says so
+--             gone   the message is no longer in the stream (XDEL by hand); any worker that finds that may say so
 -- Returns one number for each entry, then two counts.
 --        1  settled
 --        2  acknowledged, but the reply of a newer entry with the same id stands
---        0  late: no longer pending, somebody else was first, or the group is a new one; or the id is ahead of the clock and
---           another consumer owns it
+--        0  late: no longer pending, because another worker was first or the group is a new one; or the id is ahead of the
+--           clock and another consumer owns it
 --       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone)
---           With 0 and -1 nothing was changed, but a run alone of the caller is taken off the record: it crashed nobody
+--           With 0 and -1 nothing was changed, except that a run alone of the caller is taken off the record, because it
+--           crashed no worker
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
 --       side keys skipped for their type; dead letters trimmed
--- May not: touch anything before the gate (is this id pending?) has been read, remove anything before all else is
--- written, or fail because of a side key. Scripts do not roll back, so an error in the middle must leave the entries
--- pending; then the call is repeated. XDEL comes before XACK for the same reason: "pending" is what the gate asks.
+-- May not: touch anything before the gate (is this id pending?) has been read, remove anything before all else is written, or
+-- fail because of a side key. Scripts do not roll back, so an error in the middle must leave the entries pending; then the call
+-- is repeated. XDEL comes before XACK for the same reason: the gate asks for "pending".
 
 local DEAD_MAX, DEAD_DAYS, DEAD_BYTES, TRIM_MOST = 100000, 30, 268435456, 512
-local BODY_MAX = 256 -- strings of a dead letter's body that stand by themselves: unpack has a limit, and this is far below
-local BODY_BYTES, SHORT = 65536, 256 -- of a body; a string of it that is kept whole
+local BODY_MAX = 256 -- strings of a dead letter's body that are fields of their own: unpack has a limit, and this is far below
+local BODY_BYTES, SHORT = 65536, 256 -- the most bytes of a body; of a string in it that is kept whole
 local RESULTS_LENGTH, DAY_MS, WAKES = 100000, 86400000, 16
 
 -- include lib/call.lua
@@ -48,7 +49,7 @@ local skipped, trimmed = 0, 0
 -- include lib/trouble.lua
 -- include lib/ahead.lua
 
--- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up.
+-- Returns the answer of a side key, nil if the key cannot be used: it has a wrong type, or is a stream without ids left.
 local function side(result)
   if type(result) ~= 'table' or not result.err then return result end
   skipped = skipped + 1
@@ -57,14 +58,14 @@ end
 
 local PREFIX = prefix_of(stream)
 
--- Whether a name from `_id` is this entry's. Where `trouble` cannot be read the name is believed.
+-- Returns whether a name from `_id` is this entry's. If `trouble` cannot be read, the name is believed.
 local function carries(id, name)
   local known = known_of(name)
   if known == nil then skipped = skipped + 1 end
   return known == nil or is_carrier(id, known, name, PREFIX)
 end
 
--- Cuts a body down: what is short stays whole, what is long keeps its beginning.
+-- Cuts a body down: short strings stay whole, long ones keep their beginning.
 local function cut(body)
   local left = BODY_BYTES
   for _, text in ipairs(body) do
@@ -78,7 +79,7 @@ local function cut(body)
   end
 end
 
--- The request's own fields; of a long body its beginning, with the mark `_cut`, which says how many bytes it had.
+-- Returns the request's own fields; only the beginning of a long body, with the mark `_cut`, which says how many bytes it had.
 local function body_of(id)
   local message = call('XRANGE', stream, id, id)[1]
   local body, bytes = {}, 0
@@ -98,8 +99,8 @@ local function body_of(id)
   return body
 end
 
--- Where a letter begins and ends if all letters stand one behind the other: how many bytes are kept is known from the first
--- and the last of them, whatever was deleted between.
+-- Returns where a letter begins and ends if all letters follow each other without gaps: the first and the last of them show how
+-- many bytes are kept, whichever letters between them were deleted.
 local function place_of(message)
   local first, bytes = 0, 0
   for i, text in ipairs(message and message[2] or {}) do
@@ -146,7 +147,7 @@ local function id_of(reply)
   return string.match(reply, ':reply:(.*)$')
 end
 
--- Writes the vector of a reply into the hash that ARGV[at] names. If that fails the reply says why, and nobody else notices.
+-- Writes the vector of a reply into the hash that ARGV[at] names. If that fails, only the reply says why.
 local function write_into(at, reply)
   local written = redis.pcall('HSET', ARGV[at], ARGV[at + 1], call('HGET', reply, 'embedding'))
   if type(written) == 'table' and written.err then call('HSET', reply, 'into_error', written.err) end
@@ -173,7 +174,7 @@ local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first,
   call('PEXPIRE', key, ttl)
 end
 
--- Takes the names of finished entries off the record; not one that another entry carries, whose own id is not its name.
+-- Takes the names of finished entries off the record, except a name that another entry carries.
 local function forget(ids, names)
   local known, ended = side(try('HMGET', trouble, unpack(names))), {}
   for i, name in ipairs(names) do
@@ -183,13 +184,13 @@ local function forget(ids, names)
   if #ended > 0 then side(try('HDEL', trouble, unpack(ended))) end
 end
 
--- Usually all entries are pending with the caller, and few others lie between them: one look at all saves one at each.
+-- Usually all entries are pending with the caller, and few others are between them: one look at all saves one at each.
 local ours = {}
 for _, pending in ipairs(call('XPENDING', stream, 'sluice', ARGV[5], ARGV[6], 2 * count, consumer)) do
   ours[pending[1]] = true
 end
 
--- Why this entry may not be settled, nil when it may.
+-- Returns the code that says why this entry may not be settled, nil if it may.
 local function refusal(id, kind, name, claims)
   local mine = ours[id]
   if not mine then
@@ -234,7 +235,7 @@ for entry = 1, count do
     local fresh = none_there and not written[reply]
     local before = not fresh and try('HMGET', reply, 'entry', 'first_at')
     written[reply] = true
-    local entry = nil -- whose reply it is
+    local entry = nil -- the name in the reply that is there
     if before and before.err then
       if not string.find(before.err, '^WRONGTYPE') then return before end
     elseif before then
@@ -245,7 +246,7 @@ for entry = 1, count do
       result = 2
     else
       result = 1
-      if kind ~= 'gone' or entry ~= name then -- a gone message whose reply is there was finished: let it stand
+      if kind ~= 'gone' or entry ~= name then -- a gone message whose reply is there was finished: the reply stays
         write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last, seen)
       end
     end
@@ -264,7 +265,7 @@ end
 
 for _, wake in ipairs(wakes) do
   local tokens = side(try('RPUSH', wake[1], wake[2]))
-  if tokens and tokens > WAKES then side(try('LTRIM', wake[1], -WAKES, -1)) end -- nobody fetches them
+  if tokens and tokens > WAKES then side(try('LTRIM', wake[1], -WAKES, -1)) end -- they are not fetched
   if tokens then side(try('PEXPIRE', wake[1], wake[3])) end
 end
 local told = {}
@@ -278,8 +279,8 @@ if #finished > 0 then
   keep_account(stream, finished)
   call('XDEL', stream, unpack(finished))
   call('XACK', stream, 'sluice', unpack(finished))
-  -- Who finishes an entry need not know that others had suspected it, so all names are forgotten, if any is on record. Not
-  -- before the entries are gone: a repeated call would no longer know that a name is theirs.
+  -- A worker that finishes an entry may not know that others had suspected it, so all names are forgotten, if any is on record.
+  -- Not before the entries are gone: a repeated call would no longer know that a name is theirs.
   if call('EXISTS', trouble) == 1 then forget(finished, names) end
 end
 results[#results + 1] = skipped

@@ -1,17 +1,16 @@
 #!lua flags=allow-oom
--- Claims the newest unread requests of a class above its cap, to be answered `queue_full`; and unread cancels, which are not
--- requests and must not count as such.
+-- Claims the newest unread requests of a class above its cap, which will be answered `queue_full`; and unread cancels, which
+-- are not requests and must not count as such.
 --
 -- KEYS  1 stream, 2 trouble
 -- ARGV  1 consumer, 2 cap, 3 how many at most, 4 bytes at most, 5 look for cancels after this entry id, 6 claim requests
 --       before this one, 0-0: any
 -- Returns as sweep does: { entries, {}, oversized, more, last id, first id }; entries each { id, 0, 0, { field, value, ... } },
 -- the newest request first, all of them now the caller's; more: 1 when there may be more: call again with these ids
--- First it looks for cancels, from the oldest unread entry on, each entry once. Only then is the number of waiting requests
--- known, and the newest are claimed. A call reads 256 entries or 1 MiB for each of the two, so the first calls may claim
--- nothing.
+-- First it looks for cancels, from the oldest unread entry on, each entry once. Then it knows the number of waiting requests,
+-- and claims the newest. A call reads 256 entries or 1 MiB for each of the two, so the first calls may claim nothing.
 -- Retries (entries with an `_id` that `trouble` confirms) were accepted and are skipped, 256 of them at most.
--- May not: claim what a worker has read; refuse a request before it knows that as many as the cap wait before it.
+-- May not: claim what a worker has read; refuse a request before it knows that at least `cap` others wait before it.
 -- It runs when Redis is full, because it makes room.
 
 -- include lib/call.lua
@@ -48,7 +47,7 @@ local function is_pending(id)
   return call('XPENDING', stream, 'sluice', id, id, 1)[1]
 end
 
--- False when the answer is full.
+-- Returns false when the answer is full.
 local function take(id, fields, size)
   if #entries + #oversized == most or (bytes + size > max_bytes and #entries > 0) then return false end
   call('XCLAIM', stream, 'sluice', me, 0, id, 'FORCE', 'JUSTID')
@@ -61,7 +60,7 @@ local function take(id, fields, size)
   return true
 end
 
--- True when it has come to the end of the stream. Entry by entry: nobody knows how large the next one is.
+-- Returns true when it has reached the end of the stream. It reads entry by entry, because the size of the next one is unknown.
 local function take_cancels()
   local looked = 0
   for _ = 1, LOOKS do
@@ -97,7 +96,7 @@ end
 
 if call('EXISTS', stream) == 0 then return {entries, {}, oversized, 0, last, first} end
 local read = read_until(stream) or '0-0'
-local far = tonumber(string.match(last, '^%d+')) > now + AHEAD_MS -- behind an id that a producer made up: newer ones are less
+local far = tonumber(string.match(last, '^%d+')) > now + AHEAD_MS -- after an id that a producer made up: newer ones are lower
 if far or newer(read, last) then last = read end
 if not take_cancels() then return {entries, {}, oversized, 1, last, first} end
 local above = call('XLEN', stream) - call('XPENDING', stream, 'sluice')[1] - cap

@@ -5,10 +5,10 @@
 -- KEYS  1 stream, 2 trouble, 3 later, 4 later:data
 -- ARGV  1 consumer, 2 start after this entry id, 3 how many to claim, 4 bytes at most, 5 name prefix of the class ('',
 --       'high:', 'low:')
--- Returns as reclaim does, and how far it read: { entries, {}, oversized, more, last id }
---       entries    each { id, 0, open runs as there, { field, value, ... } }, now the caller's
---       oversized  ids of single entries above the byte limit, now the caller's too: to be answered unread
---       more       1 when there is more to read: call again with the last id
+-- Returns as reclaim does, and how far it has read: { entries, {}, oversized, more, last id }
+--       entries    each { id, 0, open runs as in reclaim, { field, value, ... } }, now the caller's
+--       oversized  ids of single entries above the byte limit, now the caller's too: they must be answered unread
+--       more       1 if there is more to read: call again with the last id
 -- The class without a prefix also checks `later`.
 -- May not: touch an entry that is pending or unread; read more than 64 entries a call, or on after 1 MiB.
 
@@ -24,7 +24,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- include lib/entries.lua
 -- include lib/trouble.lua
 
--- False when it has to wait for the next call.
+-- Returns false when the entry has to wait for the next call.
 local function look_at(id, fields)
   local size, name = size_and_name(id, fields, prefix)
   looked = looked + size
@@ -53,7 +53,7 @@ local function sweep_stream(last)
   return 1, last
 end
 
--- Parked requests that nothing would bring back are due now. Returns 1 when there may be many more.
+-- Makes parked requests due that nothing else would bring back. Returns 1 if there may be many more.
 local function sweep_later()
   local parked, waiting = unless_wrong(try('HLEN', data)), unless_wrong(try('ZCARD', later))
   if not parked or not waiting or parked == 0 or parked == waiting then return 0 end

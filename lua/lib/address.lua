@@ -1,11 +1,10 @@
--- Finds where the answer to a request goes without reading the rest of it.
+-- Finds where the answer to a request goes, without the rest of the request.
 
 local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$',
                  tracestate = '^[ -~]+$'}
 local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256, tracestate = 512}
 
--- Keeps the fields that an answer needs to find its way, as far as they are well-formed. `name` is the one that the request came
--- back under, if it did.
+-- Keeps the well-formed fields that say where the answer goes. `name` is the name under which the request came back, if it did.
 local function address_of(fields, name)
   local kept, seen = {}, {}
   if name then kept = {'_id', name} end

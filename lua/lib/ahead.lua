@@ -1,11 +1,13 @@
--- Account of ids that were given out ahead of their time, so that `*` does not give them out again when it comes: of whatever leaves
--- a stream while its id is ahead, `meta` keeps the ms, in `ahead_high`, `ahead_normal` and `ahead_low`, as text 'ms ms ...'.
--- lua/mend makes the stream jump over them. The script has locals `meta` and `now`, and the pieces call, names and trouble.
+-- Keeps account of ids that were given out ahead of their time, so that `*` does not give them out again when it comes. When an
+-- entry leaves a stream while its id is ahead, `meta` keeps its ms in `ahead_high`, `ahead_normal` or `ahead_low`, a text
+-- `ms ms ...`. lua/mend makes the stream jump over them. The script has locals `meta` and `now`, and the pieces call, names and
+-- trouble.
 
 local KEPT_MS, KEPT_MOST = 366 * 86400000, 64
 local AHEAD = string.format('%.0f', now + AHEAD_MS)
 
--- Whether a stream that is set back now will come to this id. For most ids one comparison of texts of equal length will do.
+-- Returns whether a stream that is set back now will come to this id. For most ids one comparison of texts of equal length is
+-- enough.
 local function is_beyond(id)
   if string.byte(id, 14) == 45 and id < AHEAD then return false end
   return tonumber(string.match(id, '^%d+')) >= now + AHEAD_MS
@@ -15,7 +17,7 @@ local function account_of(stream)
   return 'ahead_' .. (string.match(stream, ':requests:(%l+)$') or 'normal')
 end
 
--- The ms of a class as a set, and as the text that it was read from.
+-- Returns the ms of a class as a set, and the text that they were read from.
 local function kept_of(stream)
   local kept, text = {}, unless_wrong(try('HGET', meta, account_of(stream)))
   for ms in string.gmatch(text or '', '%d+') do kept[tonumber(ms)] = true end
@@ -41,7 +43,7 @@ local function write_kept(stream, kept, before)
   end
 end
 
--- To be called before these entries are removed.
+-- Must be called before these entries are removed.
 local function keep_account(stream, ids)
   local kept, before = nil, nil
   for _, id in ipairs(ids) do

@@ -1,6 +1,6 @@
--- Commands. Inside a script a missing right has no code of its own, and servers say it in different words: so the server is
--- asked whether the caller has the right. An error that is raised here names the command and its key, and begins with NOPERM
--- if a right is missing.
+-- Calls of commands. Inside a script a missing right has no error code of its own, and servers word it differently, so this
+-- asks the server whether the caller has the right. An error that is raised here names the command and its key, and begins with
+-- NOPERM if a right is missing.
 
 local function named(...)
   local text = ''
@@ -27,7 +27,7 @@ local function call(...)
   return result
 end
 
--- Returns an error instead of raising it, but not that a right is missing.
+-- Returns an error instead of raising it, but still raises NOPERM if a right is missing.
 local function try(...)
   local result = redis.pcall(...)
   if type(result) == 'table' and result.err then need(...) end

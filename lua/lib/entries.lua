@@ -1,10 +1,10 @@
 -- Reading entries of a stream within bounds. The script has the piece call.
 
--- A call reads at most so many entries, and stops after so many bytes; the next call continues. One entry at a time, because
--- the size of the next one is unknown.
+-- A call reads at most LOOKS entries, and stops after LOOK_BYTES; the next call continues. It reads one entry at a time,
+-- because the size of the next one is unknown.
 local LOOKS, LOOK_BYTES = 64, 1048576
 
--- The last id that XREADGROUP has delivered; nil when there is no group.
+-- Returns the last id that XREADGROUP has delivered; nil if there is no group.
 local function read_until(stream)
   for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
     local facts = {}
@@ -13,23 +13,24 @@ local function read_until(stream)
   end
 end
 
--- The last id there is; a range cannot begin behind it.
+-- The largest possible id; a range cannot begin after it.
 local LAST_ID = '18446744073709551615-18446744073709551615'
 
--- The first entry behind an id, up to another one; nil when there is none.
+-- Returns the first entry after an id and up to another one; nil if there is none.
 local function next_entry(stream, last, to)
   return last ~= LAST_ID and call('XRANGE', stream, '(' .. last, to, 'COUNT', 1)[1] or nil
 end
 
--- Whether ids of a stream have run ahead of Redis' clock, beyond this unix ms, by what the group has read or what was in the
--- stream last. Then Redis makes ids that go on from there, or none at all. Entries are not looked at, for they may be large.
+-- Returns whether ids of a stream have run ahead of Redis' clock, beyond this unix ms, judged by the last id that the group has
+-- read or that was in the stream. Redis then makes ids that continue from there, or none at all. It does not read entries,
+-- because they may be large.
 local function is_ahead(stream, until_ms)
   local function beyond(id) return tonumber(string.match(id, '^%d+')) > until_ms end
   if call('EXISTS', stream) == 0 then return false end
   local read = read_until(stream)
   if read and beyond(read) then return true end
   if call('XLEN', stream) > 0 then return false end
-  -- Of an empty one only, because it tells the first and the last entry, too.
+  -- Only if the stream is empty, because XINFO STREAM also returns the first and the last entry.
   local facts = call('XINFO', 'STREAM', stream)
   for i = 1, #facts, 2 do
     if facts[i] == 'last-generated-id' then return beyond(facts[i + 1]) end
@@ -37,7 +38,7 @@ local function is_ahead(stream, until_ms)
   return false
 end
 
--- What an entry weighs, and the name of its request: its own, or the one that it was parked under.
+-- Returns the bytes of an entry's fields, and the name of its request: its own, or the one that it was parked under.
 local function size_and_name(id, fields, prefix)
   local size, name = 0, prefix .. id
   for i = 1, #fields, 2 do

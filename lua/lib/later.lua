@@ -1,11 +1,11 @@
 -- Parking: a request goes from its stream into `later` (when it is due) and `later:data` (what it is). The script has locals
 -- `stream`, `later`, `data`, `trouble` and `now`, and the pieces call, names and trouble.
 
--- Strings; promote unpacks them.
+-- The most strings of a request's fields; promote unpacks them.
 local FIELDS_MAX = 256
 
--- The request's own fields; and when it was first sent, which a promoted entry carries with it. A time ahead of the clock is
--- that of the first look, which is now.
+-- Returns the request's own fields; and when it was first sent, which a promoted entry carries with it. A time ahead of the
+-- clock is replaced by that of the first look, which is now.
 local function own_fields(fields, name, claims)
   local own, first_at = {}, string.match(name, '(%d+)%-')
   if tonumber(first_at) > now + AHEAD_MS then first_at = string.format('%.0f', now) end
@@ -21,8 +21,8 @@ local function own_fields(fields, name, claims)
   return own, first_at
 end
 
--- What is parked under a name, if it is not this very request, which a call that an error cut short had left there. What
--- cannot be read is nobody's.
+-- Returns the packed request parked under a name, unless it is this same request, left there by a call that an error
+-- cut short. Content that cannot be read belongs to no request.
 local function other_parked(name, class, attempt, own)
   local packed = call('HGET', data, name)
   if not packed then return nil end
@@ -31,7 +31,7 @@ local function other_parked(name, class, attempt, own)
   return packed ~= cmsgpack.pack({class, attempt, parked[3], own}) and packed or nil
 end
 
--- A name that nobody has: no entry gets an id with so high a number in its ms.
+-- Returns a name that no request has: no entry gets an id with such a high number in its ms.
 local function fresh_name(prefix)
   local number, name = 1000000000000000, nil
   repeat
@@ -41,9 +41,9 @@ local function fresh_name(prefix)
   return name
 end
 
--- The name under which an entry is parked; nil when the one that it claims is not its own. An entry's own id is taken where
--- a request that was parked under it is on its way back: then a producer has given out the same id again, and this request
--- goes by a fresh name. Where `trouble` cannot be read names are believed, but not to the harm of who is parked under them.
+-- Returns the name under which an entry is parked; nil if the name that it claims is not its own. An entry's own id is taken if
+-- a request that was parked under it is on its way back: then a producer has given out the same id again, and this request gets
+-- a fresh name. If `trouble` cannot be read, names are believed, unless another request is parked under them.
 local function parking_name(id, name, claims, class, attempt, own)
   local known, prefix = known_of(name), prefix_of(stream)
   local taken = other_parked(name, class, attempt, own)
@@ -65,7 +65,7 @@ local function leave_stream(id)
   call('XACK', stream, 'sluice', id)
 end
 
--- A missing right stops the script before a request stands both in its stream and in later; so does a key of a wrong type.
+-- A missing right stops the script before a request is both in its stream and in later; so does a key of a wrong type.
 local function need_all()
   need('HSET', data, 'x', 'x')
   need('ZADD', later, '1', 'x')

@@ -2,19 +2,19 @@
 
 local CLASS = {['high:'] = 0, [''] = 1, ['low:'] = 2}
 
--- What stands before the names of a stream's own entries.
+-- Returns the prefix of the names of a stream's own entries.
 local function prefix_of(stream)
   local class = string.match(stream, ':requests:(%l+)$')
   return class and class .. ':' or ''
 end
 
--- How far an entry's id may be ahead of Redis' clock, in ms, and still be believed. From there on a producer has made it up,
--- or Redis has gone on from one that was made up.
+-- How far an entry's id may be ahead of Redis' clock, in ms, and still be believed. An id further ahead was made up by a
+-- producer, or Redis has continued from one that was made up.
 local AHEAD_MS = 2000
 
--- The unix ms at which a request was first seen, where that counts in place of its name's time; else nil.
+-- Returns the unix ms at which a request was first seen, if that counts in place of its name's time; else nil.
 local function seen_at(name, first)
-  -- Mostly it is the name's own time. This look makes no new string; settle asks it for each entry.
+  -- Usually it is the name's own time. This check makes no new string; settle calls it for each entry.
   local at = first and string.find(name, first, 1, true)
   if at and (at == 1 or string.sub(name, at - 1, at - 1) == ':') and string.byte(name, at + #first) == 45 then return nil end
   first = string.match(first or '', '^[1-9]%d*$')
