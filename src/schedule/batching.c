@@ -1,5 +1,5 @@
 /* The window is three classes, each with its tenants, each with a list by age. Classes and tenants count exactly the
- * tokens that they have received, also when rows are examined and put back; one that begins to wait starts at the level
+ * tokens that they have received, even when rows are examined and put back; one that begins to wait starts at the level
  * of those that wait. A step costs the logarithm of the number of tenants. */
 #include "schedule/batching.h"
 
@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 
-/* Whether a row may go. */
+/* Returns whether a row may go. */
 static bool window_admits(enum window_only only, const struct row *row)
 {
     return only == WINDOW_ALL || (only == WINDOW_LOW) == (row->request->identity.class == CLASS_LOW);
@@ -62,7 +62,7 @@ static struct tenant_queue *find_queue(struct window *window, const struct row *
     return tenant_table_find(&window->queues, request->identity.class, request->identity.tenant);
 }
 
-/* Without memory for a queue, the row waits with those that have no tenant. */
+/* If there is no memory for a queue, the row waits with those that have no tenant. */
 static struct tenant_queue *make_queue(struct window *window, const struct row *row)
 {
     struct window_class *class = class_of(window, row);
@@ -129,7 +129,7 @@ static void charge(struct window *window, const struct row *row, int64_t tokens)
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue == &window->overdue ? find_queue(window, row) : row->queue;
-    class->had += (uint64_t)tokens * class_cost[row->request->identity.class]; /* wraps back when it is below 0 */
+    class->had += (uint64_t)tokens * class_cost[row->request->identity.class]; /* negative tokens subtract */
     if (!queue) { return; }
     queue->had += (uint64_t)tokens;
     class->most = queue->had > class->most ? queue->had : class->most;
@@ -210,7 +210,7 @@ static struct tenant_queue *next_queue(struct window_class *class)
     return other && other->had < plain->had ? other : plain;
 }
 
-/* The first of the overdue that may go. */
+/* The first overdue row that may go. */
 static struct row *next_overdue(const struct window *window, enum window_only only)
 {
     struct row *row = window->overdue.first;
@@ -218,7 +218,8 @@ static struct row *next_overdue(const struct window *window, enum window_only on
     return row;
 }
 
-/* Whether no other waiting class has had less for its weight than class high. Of the overdue rows the first counts. */
+/* Returns whether no other waiting class has had less for its weight than class high. Only the first overdue row counts
+ * as waiting. */
 static bool window_high_is_next(const struct window *window)
 {
     const struct window_class *high = &window->classes[CLASS_HIGH];
@@ -307,7 +308,8 @@ bool window_full(const struct window *window, const struct window_limits *limits
     return limits->most_ns > 0 && cost_predict_ns(limits->cost, shape) >= limits->most_ns;
 }
 
-/* One that starts to wait starts at the least that a waiting one has had, or at the most that any had if none waits. */
+/* Sets the levels at which a class or tenant that starts to wait begins: the lowest count of those that wait, or the
+ * highest of all if none waits. */
 static void window_taken(struct window *window)
 {
     uint64_t least = UINT64_MAX, most = 0;
@@ -381,19 +383,19 @@ struct filling {
     struct row **chosen;
     uint32_t count, tokens, longest;
     double squares;                      /* of the lengths */
-    struct row *hand[WINDOW_BATCH_ROWS]; /* looked at and not chosen, in turn */
-    uint32_t held;                       /* of them */
-    uint32_t passed;                     /* the first so many were passed over for a later one */
+    struct row *hand[WINDOW_BATCH_ROWS]; /* examined and not chosen, in turn */
+    uint32_t held;                       /* rows in `hand` */
+    uint32_t passed;                     /* how many of the first ones were passed over for a later one */
     bool low_full;                       /* no further row of class low may join, so none counts as passed over */
 };
 
-/* Whether this row leaves room for online requests. */
+/* Returns whether this row must leave room for online requests. */
 static bool gives_way(const struct window_limits *limits, const struct row *row)
 {
     return limits->low_ns > 0 && row->request->identity.class == CLASS_LOW;
 }
 
-/* Takes a row's duplicates along. Looks at few rows that only share the bucket. */
+/* Takes a row's duplicates along. Stops after a few rows that only share the bucket. */
 static void take_duplicates(struct filling *filling, struct row *row)
 {
     struct window *window = filling->window;
@@ -450,7 +452,7 @@ static bool fits(struct filling *filling, const struct row *row)
     return near && extent <= filling->limits->tokens && in_time(filling, row, extent);
 }
 
-/* The next row in turn, in hand; puts expired ones aside. */
+/* Takes the next row in turn in hand; puts expired ones aside. */
 static struct row *hold_next(struct filling *filling)
 {
     struct window *window = filling->window;
@@ -479,12 +481,12 @@ static struct row *hold_head(struct filling *filling)
     return row;
 }
 
-/* Puts back what was looked at and not taken, in order. */
+/* Puts back the rows that were examined and not taken, in order. */
 static void leave_behind(struct filling *filling)
 {
     for (uint32_t i = filling->held; i-- > 0;) {
         struct row *row = filling->hand[i];
-        if (!row->queue) { /* chosen, or taken along by an equal one */
+        if (!row->queue) { /* chosen, or taken along by an equal row */
             continue;
         }
         bool passed = i < filling->passed && !(filling->low_full && gives_way(filling->limits, row));
@@ -540,7 +542,7 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
     }
 }
 
-/* The next in turn, up to the first that does not fit. */
+/* Takes the next rows in turn, up to the first that does not fit. */
 static void take_in_order(struct filling *filling)
 {
     for (struct row *row; (row = hold_next(filling)) != NULL; choose(filling, row)) {

@@ -1,4 +1,4 @@
-/* Names of classes, entry ids, and the names of requests made of them. Without printf, because each request reads
+/* Names of classes, entry ids, and the names of requests made of them. It uses no printf, because each request reads
  * and writes one or two. */
 #include <string.h>
 
@@ -62,7 +62,7 @@ bool request_name_parse(const char *text, size_t length, enum request_class *cla
     return entry_id_parse(text, length, id);
 }
 
-/* Redis has made no entry id below this since 2001, so `12-34` is no request's name. */
+/* Redis has made no entry id below this since 2001, so `12-34` is not a request's name. */
 static const uint64_t NAME_MS_LEAST = 1000000000000;
 
 bool request_id_usable(const char *id, size_t length)

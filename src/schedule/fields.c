@@ -1,8 +1,8 @@
-/* What a producer may say in a request, one row and one function per field (docs/protocol.md, "Request").
+/* The fields that a producer may use in a request, one row and one function per field (docs/protocol.md, "Request").
  *
  * A field that is out of range, empty, doubled or not supported yet is refused by name, never clamped or silently
  * ignored: an ignored field is a broken promise. The order of the table is the order of the checks: name and id come
- * first, so that any error reply finds its reader, then what such a reply echoes.
+ * first, so that every error reply reaches its reader, then the fields that such a reply echoes.
  *
  * A request is one allocation: its rows and its copies of texts and meta follow it. */
 #include "schedule/request.h"
@@ -42,24 +42,24 @@ struct parsing {
     const struct request_rules *rules;
     const struct inputs *inputs; /* measured */
     struct request *request;
-    const char *name;                /* of the field at hand */
+    const char *name;                /* of the current field */
     const struct entry_field *field; /* never NULL */
-    char *copy;                      /* where the next copied bytes go */
+    char *copy;                      /* the place for the next copied bytes */
 };
 
-/* Checks the field at hand and takes it over. Errors: the request has failed. */
+/* Checks the current field and takes it over. Errors: the request has failed. */
 typedef void (*parse_field)(struct parsing *parsing);
 
 /* --- for the parsers --- */
 
-/* Whether the value is this text. */
+/* Returns whether the value is this text. */
 static bool field_is(const struct parsing *parsing, const char *text)
 {
     size_t length = strlen(text);
     return parsing->field->value_length == length && memcmp(parsing->field->value, text, length) == 0;
 }
 
-/* Reads a number from `least` to `most`. False when it is none: the request has failed. */
+/* Reads a number from `least` to `most`. False if it is not one: the request has failed. */
 static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most, uint64_t *out)
 {
     if (decimal_parse(parsing->field->value, parsing->field->value_length, out) && *out >= least && *out <= most) {
@@ -70,7 +70,7 @@ static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most,
     return false;
 }
 
-/* Reads 0 or 1. When it is neither, the request has failed. */
+/* Reads 0 or 1. If it is neither, the request has failed. */
 static void parse_switch(struct parsing *parsing, bool *out)
 {
     *out = field_is(parsing, "1");
@@ -79,7 +79,7 @@ static void parse_switch(struct parsing *parsing, bool *out)
     }
 }
 
-/* Copies the value behind the request and returns where. */
+/* Copies the value into the block after the request and returns the copy. */
 static char *copy_value(struct parsing *parsing)
 {
     char *to = parsing->copy;
@@ -88,8 +88,8 @@ static char *copy_value(struct parsing *parsing)
     return to;
 }
 
-/* Copies 1 to `most` allowed characters and a NUL. Shapes: to [most + 1]. False when they are not: the caller fails the
- * request. */
+/* Copies 1 to `most` allowed characters and a NUL. Shapes: to [most + 1]. False if the value is not of that kind: the
+ * caller fails the request. */
 static bool parse_word(struct parsing *parsing, const char *allowed, char *to, size_t most)
 {
     const struct entry_field *field = parsing->field;
@@ -104,7 +104,7 @@ static bool parse_word(struct parsing *parsing, const char *allowed, char *to, s
     return good;
 }
 
-/* --- The daemon's own --- */
+/* --- The daemon's own fields --- */
 
 static void refuse_own(struct parsing *parsing)
 {
@@ -148,7 +148,7 @@ static void parse_own_first_at(struct parsing *parsing)
     }
 }
 
-/* lua/promote could not read the fields that belong to this name: another run would not bring them back. */
+/* lua/promote could not read the fields of this name, and another run would not bring them back. */
 static void parse_own_lost(struct parsing *parsing)
 {
     struct request *request = parsing->request;
@@ -160,7 +160,7 @@ static void parse_own_lost(struct parsing *parsing)
     }
 }
 
-/* --- Whose --- */
+/* --- Identity --- */
 
 static void parse_id(struct parsing *parsing)
 {
@@ -207,7 +207,7 @@ static void parse_tenant(struct parsing *parsing)
     }
 }
 
-/* Whether these are `count` lower-case hex digits, and of an id not all are 0. */
+/* Returns whether these are `count` lower-case hex digits that are not all 0 if they are an id. */
 static bool is_hex(const char *text, size_t count, bool id)
 {
     size_t digits = 0, zeros = 0;
@@ -215,7 +215,7 @@ static bool is_hex(const char *text, size_t count, bool id)
     return digits == count && (!id || zeros < count);
 }
 
-/* version-traceid-parentid-flags; a later version than 00 may go on behind them. */
+/* Checks version-traceid-parentid-flags; versions after 00 may have more after the flags. */
 static bool is_traceparent(const char *text, size_t length)
 {
     enum { LENGTH = 55 };
@@ -226,7 +226,7 @@ static bool is_traceparent(const char *text, size_t length)
     return shaped && (length == LENGTH || (memcmp(text, "00", 2) != 0 && text[LENGTH] == '-'));
 }
 
-/* key=value, or nothing. */
+/* Checks for key=value, or nothing. */
 static bool is_tracestate_member(const char *text, size_t length)
 {
     static const char key[] = "abcdefghijklmnopqrstuvwxyz0123456789_-*/@";
@@ -242,7 +242,7 @@ static bool is_tracestate_member(const char *text, size_t length)
     return memchr("abcdefghijklmnopqrstuvwxyz0123456789", text[0], 36) != NULL;
 }
 
-/* At most 32 members, with commas, and blanks around them. */
+/* Checks for at most 32 members, with commas between and blanks around them. */
 static bool is_tracestate(const char *text, size_t length)
 {
     enum { MEMBERS_MOST = 32 };
@@ -259,7 +259,7 @@ static bool is_tracestate(const char *text, size_t length)
     return length > 0 && length <= TRACESTATE_MAX_BYTES && members <= MEMBERS_MOST;
 }
 
-/* It may come from whoever called the producer. By W3C Trace Context a malformed one counts as not given. */
+/* A traceparent may come from the producer's own caller. By W3C Trace Context a malformed one counts as not given. */
 static void parse_traceparent(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
@@ -277,7 +277,7 @@ static void parse_tracestate(struct parsing *parsing)
     parsing->request->identity.tracestate_bytes = (uint32_t)field->value_length;
 }
 
-/* --- How it ends --- */
+/* --- The end of the request --- */
 
 static void parse_ttl(struct parsing *parsing)
 {
@@ -307,7 +307,7 @@ static void parse_notify(struct parsing *parsing)
     }
 }
 
-/* Whether one of the patterns matches. Keys of queues never do, whatever the patterns say. */
+/* Returns whether one of the patterns matches. Keys of queues never match, whatever the patterns are. */
 static bool may_go_into(const char *patterns, const char *key)
 {
     char copy[INTO_MAX_BYTES + 1];
@@ -356,9 +356,9 @@ static void parse_max_attempts(struct parsing *parsing)
     if (parse_number(parsing, 1, 10, &attempts)) { parsing->request->retry.max_attempts = (uint32_t)attempts; }
 }
 
-/* --- When it may run --- */
+/* --- The time of its run --- */
 
-/* Counted from the first submission, also for a retry. */
+/* Counts from the first submission, even for a retry. */
 static uint64_t from_first(const struct request *request, uint64_t ms)
 {
     return request->identity.first_ms > UINT64_MAX - ms ? UINT64_MAX : request->identity.first_ms + ms;
@@ -380,7 +380,7 @@ static void parse_expires_in(struct parsing *parsing)
     }
 }
 
-/* --- What is to be computed, and how the reply is to look --- */
+/* --- The computation, and the form of the reply --- */
 
 const char *const task_names[TASK_COUNT + 1] = {"embed", "rerank", "classify"};
 
@@ -390,7 +390,7 @@ bool head_does(const struct model_head *head, enum request_task task)
     return task == TASK_EMBED ? labels == 0 : task == TASK_RERANK ? labels == 1 : labels > 0;
 }
 
-/* Both of them if the model has one label: what a regression or a filter is asked for is a text, not a pair. */
+/* A model with one label does both rerank and classify: a regression or a filter takes a text, not a pair. */
 static void parse_task(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
@@ -406,7 +406,7 @@ static void parse_task(struct parsing *parsing)
     }
 }
 
-/* Copies a text. NULL when it is none: the request has failed. */
+/* Copies a text. NULL if it is not one: the request has failed. */
 static const char *copy_text(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
@@ -484,7 +484,7 @@ static void parse_inputs(struct parsing *parsing)
     parsing->request->inputs = true;
     if (inputs->problem != INPUTS_OK) {
         fail_inputs(parsing);
-    } else if (parsing->request->row_count == inputs->count) { /* not so beside a `text`, which is refused */
+    } else if (parsing->request->row_count == inputs->count) { /* not equal beside a `text`, which is refused */
         inputs_decode(field->value, field->value_length, parsing->copy, parsing->request->rows);
         parsing->copy += inputs->bytes;
     }
@@ -532,7 +532,7 @@ static void parse_dims(struct parsing *parsing)
     if (parse_number(parsing, 1, parsing->rules->dim, &dims)) { parsing->request->output.dims = (uint32_t)dims; }
 }
 
-/* An empty name stands for no prompt. */
+/* An empty name means no prompt. */
 static void parse_prompt(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
@@ -592,7 +592,7 @@ enum {
     FIELD(META, "meta", parse_meta, ALL)                                                                               \
     FIELD(TENANT, "tenant", parse_tenant, ALL)                                                                         \
     FIELD(TRACEPARENT, "traceparent", parse_traceparent, ALL)                                                          \
-    FIELD(TRACESTATE, "tracestate", parse_tracestate, ALL) /* behind traceparent: it means nothing alone */            \
+    FIELD(TRACESTATE, "tracestate", parse_tracestate, ALL) /* after traceparent: it means nothing alone */             \
     FIELD(CANCEL, "cancel", parse_cancel, ALL)                                                                         \
     FIELD(TASK, "task", parse_task, ALL) /* before the fields that not every task has */                               \
     FIELD(TEXT, "text", parse_text, TEXTS)                                                                             \
@@ -635,14 +635,14 @@ static const struct known_field {
 
 /* --- Collecting --- */
 
-/* An entry's fields, sorted: at [i] the value of known field i, or NULL. */
+/* An entry's fields, sorted: [i] is the value of known field i, or NULL. */
 struct fields {
     const struct entry_field *known[KNOWN_FIELDS];
     const char *doubled; /* the first known field that came twice */
     bool too_many;
     const struct entry_field *ignored[IGNORED_NAMES_MAX]; /* the first unknown ones */
     uint32_t ignored_count;                               /* all unknown ones */
-    struct inputs inputs;                                 /* of the field `inputs`, where it was given */
+    struct inputs inputs;                                 /* of the field `inputs`, if it was given */
 };
 
 static int field_find(const struct entry_field *field)
@@ -663,8 +663,8 @@ static size_t fields_most(const struct entry *entry)
     return REQUEST_FIELDS_MAX + (retry ? RETRY_FIELDS : 0);
 }
 
-/* Sorts an entry's fields into known and unknown ones, adds the default task, and measures `inputs`. Of a doubled field
- * the first counts; of an entry with too many fields only the id is kept, so that the answer can be found. */
+/* Sorts an entry's fields into known and unknown ones, adds the default task, and measures `inputs`. If a field is
+ * doubled, the first counts; if there are too many fields, only the id is kept, so that the answer can be found. */
 static void collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
 {
     static const struct entry_field embed = {.value = "embed", .value_length = sizeof "embed" - 1};
@@ -702,7 +702,7 @@ static uint32_t count_rows(const struct fields *fields)
     return readable ? fields->inputs.count : 0;
 }
 
-/* What `apply` copies behind the request. */
+/* The number of bytes that `apply` copies into the block after the request. */
 static size_t copied_bytes(const struct fields *fields, const struct request_rules *rules)
 {
     const struct {
@@ -723,15 +723,15 @@ static size_t copied_bytes(const struct fields *fields, const struct request_rul
     for (uint32_t i = 0; i < fields->ignored_count && i < IGNORED_NAMES_MAX; i++) {
         bytes +=
             fields->ignored[i]->name_length < IGNORED_NAME_BYTES ? fields->ignored[i]->name_length : IGNORED_NAME_BYTES;
-        bytes += sizeof ",..."; /* more than what separates two, or ends the list */
+        bytes += sizeof ",..."; /* more than the separator of two names, or the end of the list */
     }
     return bytes;
 }
 
 /* --- Ignored fields --- */
 
-/* Writes the beginning of a name; `?` stands for a comma, for each byte that is not printable, and for an empty name.
- * Returns where it ends. */
+/* Writes the beginning of a name; `?` replaces a comma, each byte that is not printable, and an empty name. Returns the
+ * end of it. */
 static char *put_name(const struct entry_field *field, char *to)
 {
     const char *end = to + IGNORED_NAME_BYTES;
@@ -782,7 +782,8 @@ const char *request_nearest_field(const char *name, size_t length)
 
 /* --- Applying --- */
 
-/* A cancel takes no options. It may have been parked on its way (lua/mend). */
+/* Checks that a cancel has no options. The daemon's own fields are allowed, because it may have been parked on its way
+ * (lua/mend). */
 static void check_cancel_alone(const struct fields *fields, struct request *request)
 {
     for (int i = 0; i < KNOWN_FIELDS; i++) {
@@ -792,7 +793,7 @@ static void check_cancel_alone(const struct fields *fields, struct request *requ
     }
 }
 
-/* A search index over hashes reads the bytes of one vector. */
+/* Checks the fields for a search index over hashes, which reads the bytes of one vector. */
 static void check_into(const struct fields *fields, struct request *request)
 {
     enum encoding encoding = request->output.encoding;
@@ -809,8 +810,8 @@ static void check_into(const struct fields *fields, struct request *request)
     }
 }
 
-/* What a task needs, and what goes with what. Labels, and the best of documents, have names and numbers beside the
- * scores: they are JSON, whatever the default is. */
+/* Checks the fields that a task needs, and those that exclude each other. Labels, and the best documents, come with
+ * names and numbers: they are JSON, whatever the default is. */
 static void check_together(const struct fields *fields, struct request *request)
 {
     bool json_only = request->task == TASK_CLASSIFY || request->output.top_n > 0;
@@ -892,8 +893,9 @@ static void set_defaults(struct request *request, const struct request_rules *ru
     request->max_tokens = rules->max_tokens;
 }
 
-/* What the request will weigh until it ends. Tokens are a guess: an English word piece has about four bytes. Bytes are
- * a bound: apart from the special tokens, a text has no more tokens than bytes. A query's ids are made once, whole. */
+/* Estimates the weight of the request until it ends. Tokens are a guess: an English word piece has about four bytes.
+ * Bytes are a bound: apart from the special tokens, a text has no more tokens than bytes. A query's ids are made once,
+ * whole. */
 static void estimate(struct request *request, size_t allocated)
 {
     enum { BYTES_PER_TOKEN = 4, SPECIAL = 2, PAIR_SPECIAL = 4 };
@@ -916,7 +918,7 @@ static void estimate(struct request *request, size_t allocated)
     request->bytes += request->work_bytes;
 }
 
-/* What is wrong with an entry regardless of its fields. */
+/* Fails a request for errors of its entry that do not depend on the fields. */
 static void judge_entry(struct request *request, const struct entry *entry, const struct fields *fields)
 {
     if (entry->vanished) {

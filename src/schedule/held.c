@@ -41,7 +41,7 @@ struct request *held_find(const struct held *held, enum request_class class, str
     return request;
 }
 
-/* Doubles the table; without memory the chains just grow. */
+/* Doubles the table; without memory the chains get longer. */
 static void grow(struct held *held)
 {
     uint32_t old = held->mask;

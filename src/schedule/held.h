@@ -5,7 +5,7 @@
 
 #include "schedule/request.h"
 
-/* The weight of some of the requests: what credit counts. */
+/* The weight of some of the requests, which counts against credit. */
 struct held_sum {
     uint32_t count;
     uint64_t tokens, bytes;
@@ -29,18 +29,18 @@ void held_close(struct held *held);
 /* The request of an entry; NULL if it is not held. */
 struct request *held_find(const struct held *held, enum request_class class, struct entry_id id);
 
-/* What all requests weigh together; work_bytes stays 0. */
+/* The weight of all requests together; work_bytes stays 0. */
 struct held_sum held_all(const struct held *held);
 
-/* Holds a request whose entry is not held yet. Cannot fail: without memory the chains just grow. */
+/* Holds a request whose entry is not held yet. This cannot fail: without memory the chains get longer. */
 void held_add(struct held *held, struct request *request);
 
-/* Takes a held request out. Owns: it is the caller's from now on. */
+/* Takes a held request out. Owns: the caller owns it from now on. */
 void held_remove(struct held *held, struct request *request);
 
 /* Counts the first requests of a list, all of one class, as begun: at most `most`, and only while their work takes no
- * more than `credit_bytes`; one may always begin if none has. Returns how many. A read may bring far more than was
- * expected; this bounds memory all the same. */
+ * more than `credit_bytes`; one may always begin if none has. Returns how many. This bounds memory even if a read
+ * brings far more than was expected. */
 uint32_t held_begin(struct held *held, const struct request_list *list, uint32_t most, uint64_t credit_bytes);
 
 /* Replaces the estimate of a held request's tokens. */

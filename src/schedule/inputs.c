@@ -1,5 +1,5 @@
-/* One scanner for both passes: the first only counts, so the count is what the second writes. Everything
- * between two escapes is copied as one run. */
+/* One scanner for both passes: the first only counts, so its count is exactly what the second writes. The bytes between
+ * two escapes are copied as one run. */
 #include "schedule/inputs.h"
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@ struct scanner {
     const char *valid_end; /* valid UTF-8 up to here */
     char *copy;            /* where decoded bytes go; NULL while measuring */
     size_t copied;
-    struct row *rows; /* likewise */
+    struct row *rows; /* NULL while measuring */
 };
 
 static void put(struct scanner *scanner, const void *bytes, size_t length)
@@ -22,7 +22,7 @@ static void put(struct scanner *scanner, const void *bytes, size_t length)
     scanner->copied += length;
 }
 
-/* What follows a backslash. */
+/* Reads the rest of an escape after its backslash. */
 static enum inputs_problem scan_escape(struct scanner *scanner)
 {
     char utf8[4];
@@ -33,7 +33,7 @@ static enum inputs_problem scan_escape(struct scanner *scanner)
     return INPUTS_OK;
 }
 
-/* One string, from behind its opening quote. */
+/* Reads one string, from after its opening quote. */
 static enum inputs_problem scan_string(struct scanner *scanner)
 {
     struct lexer *lexer = &scanner->lexer;
@@ -52,7 +52,7 @@ static enum inputs_problem scan_string(struct scanner *scanner)
     }
 }
 
-/* Whether a JSON value seems to begin here. */
+/* Returns whether a JSON value seems to begin here. */
 static bool begins_value(const struct scanner *scanner)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -78,7 +78,7 @@ static enum inputs_problem scan_text(struct scanner *scanner, uint32_t index)
     return problem;
 }
 
-/* The texts up to the closing bracket. */
+/* Reads the texts up to the closing bracket. */
 static enum inputs_problem scan_texts(struct scanner *scanner, struct inputs *inputs, uint32_t most_texts,
                                       size_t most_bytes)
 {

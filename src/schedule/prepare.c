@@ -1,5 +1,5 @@
-/* Tokenising, and all that a producer can get wrong about length. One block of memory per request holds the ids and
- * vectors of all rows. It is allocated here, not when the entry is read, so a backlog costs only its texts. */
+/* Tokenising, and the errors of producers about length. One block of memory per request holds the ids and vectors of
+ * all rows. It is allocated here, not when the entry is read, so a backlog costs only its texts. */
 #include "schedule/prepare.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include <xxhash.h>
 
-/* Fails a row, naming the field that it came from. */
+/* Fails a row with a message that names its field. */
 static void fail(struct request *request, const struct row *row, enum reply_code code, const char *what)
 {
     uint32_t index = (uint32_t)(row - request->rows);
@@ -62,7 +62,7 @@ static size_t row_capacity(const struct request *request, const struct row *row,
     return bound < request->max_tokens ? bound : request->max_tokens;
 }
 
-/* A pair. Its token types are told only to a model that has several. */
+/* Tokenises a pair. Its token types are kept only for a model that has several. */
 static void tokenize_pair(struct request *request, struct row *row, const struct query *query,
                           const struct model *model)
 {
@@ -106,7 +106,7 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
     buffer_free(&prompted);
 }
 
-/* Vectors first, then each row's ids. These move while there come more, so pointers are set at the end. */
+/* The block has the vectors first, then each row's ids. The ids move while it grows, so pointers are set at the end. */
 static void tokenize_rows(struct request *request, const struct query *query, const struct model *model)
 {
     struct buffer work = {0};

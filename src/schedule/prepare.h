@@ -6,8 +6,8 @@
 #include "schedule/request.h"
 
 /* Tokenises every row of a request (with its prompt, or else the model's, before each text) and allocates its vectors:
- * what a prep thread does for ACTION_PREPARE. The first bad text gives the request its code and message (too_long if
- * `truncate` is off, out_of_memory, bad_utf8). Thread: any, one per request; the model is only read. */
+ * this is the work of a prep thread for ACTION_PREPARE. The first bad text gives the request its code and message
+ * (too_long if `truncate` is off, out_of_memory, bad_utf8). Thread: any, one per request; the model is only read. */
 void prepare_request(struct request *request, const struct model *model);
 
 #endif

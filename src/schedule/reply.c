@@ -1,13 +1,13 @@
-/* Four parts: floats as text, the table of encodings, that of what replies hold, and from a request's rows to its
- * reply.
+/* Four parts: floats as text, the table of encodings, the table of the contents of replies, and from a request's rows
+ * to its reply.
  *
  * Floats as text: JSON is the default encoding and the most expensive step of a reply, hence our own formatter.
  *
- * A float gets the fewest digits that still read back to it. Any decimal nearer to it than half the distance to its
- * neighbours does: its reach. A power of ten brings the reach into (0.5, 5]. There the nearest integer always reads
+ * A float gets the fewest digits that still read back to it. Every decimal within its reach, half the distance to its
+ * neighbours, reads back to it. A power of ten brings the reach into (0.5, 5]. There the nearest integer always reads
  * back, the nearest one that ends in 0 may, and no rounder number needs to be tried. Float, reach and most powers are
- * exact in double and the products are off by less than 1e-7, so the reach is cut by as much; that also keeps the text
- * away from the middle between two floats, where readers that go through double would err. */
+ * exact in double and the products are off by less than 1e-7, so the reach is reduced by as much; that also keeps the
+ * text away from the middle between two floats, where readers that go through double would err. */
 #include "schedule/reply.h"
 
 #include <inttypes.h>
@@ -37,13 +37,13 @@ struct decimal {
     int places;
 };
 
-/* Of a positive finite value. */
+/* Returns the shortest decimal of a positive finite value. */
 static struct decimal shortest(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
     bits--;
-    float below; /* at least as near as the next above */
+    float below; /* at least as near as the next float above */
     memcpy(&below, &bits, sizeof(below));
     double reach = ((double)value - (double)below) / 2; /* a power of two */
     uint64_t reach_bits;
@@ -57,7 +57,7 @@ static struct decimal shortest(float value)
 }
 
 /* Writes nine digits, zero-padded in front, and returns how many remain without trailing zeros. Eight of them are split
- * in the bytes of one word: into halves, quarters and single digits. */
+ * within one word: into halves, quarters and single digits. */
 static int put_digits(char *to, struct decimal decimal)
 {
     uint32_t first = decimal.digits / 100000000, low = decimal.digits % 100000000;
@@ -78,11 +78,11 @@ static int put_digits(char *to, struct decimal decimal)
     return count;
 }
 
-/* Below one, as nearly all floats of a normalised vector: the digits go straight to their place. */
+/* Writes a value below one, as nearly all floats of a normalised vector are: the digits go straight to their place. */
 static char *put_fraction(char *to, struct decimal decimal)
 {
     memset(to, '0', 8);
-    char *digits = to + 2 + decimal.places - DIGITS; /* with eight places, their leading zero is where the point goes */
+    char *digits = to + 2 + decimal.places - DIGITS; /* with eight places, the point replaces their leading zero */
     char *end = digits + put_digits(digits, decimal);
     to[1] = '.';
     return end;
@@ -107,14 +107,14 @@ static char *put_scientific(char *to, const char *digits, int count, int exponen
 static char *put_plain(char *to, const char *digits, int count, int exponent)
 {
     int whole = exponent + 1;
-    memcpy(to, digits, DIGITS); /* trailing zeros are still there: 100 keeps its own */
+    memcpy(to, digits, DIGITS); /* trailing zeros are included: 100 keeps its two */
     if (count <= whole) { return to + whole; }
     to[whole] = '.';
     memcpy(to + whole + 1, digits + whole, (size_t)(count - whole));
     return to + count + 1;
 }
 
-/* Any other: d.dddddddd * 10^exponent. */
+/* Writes any other value, which is d.dddddddd * 10^exponent. */
 static char *put_other(char *to, struct decimal decimal)
 {
     char digits[DIGITS];
@@ -158,7 +158,7 @@ static size_t run_count(const struct run *run)
     return (size_t)run->rows * run->dims;
 }
 
-/* --- encodings: how much room one takes at most, and how it is written; returns the end of what was written --- */
+/* --- encodings: the most room that one takes, and how it is written; `put` returns the end of what it wrote --- */
 
 static size_t json_most(const struct run *run)
 {
@@ -213,7 +213,8 @@ static size_t f16_most(const struct run *run)
     return run_count(run) * HALF_BYTES;
 }
 
-/* To the nearest, ties to even. Below 2^-14 the last bit is 2^-24: adding 0.5, whose last bit is that, rounds there. */
+/* Rounds to the nearest, ties to even. Below 2^-14 the last bit of f16 is 2^-24: adding 0.5, whose last bit is that in
+ * f32, rounds there. */
 uint16_t reply_half(float value)
 {
     uint32_t bits, sign;
@@ -246,7 +247,7 @@ static size_t base64_most(const struct run *run)
     return (f32_most(run) + 2) / 3 * 4;
 }
 
-/* Of the bytes of f32. Source: RFC 4648, section 4. */
+/* Base64 of the bytes of f32. Source: RFC 4648, section 4. */
 static const char base64_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 static char *put_base64(const struct run *run, char *to)
@@ -267,8 +268,8 @@ static size_t int8_most(const struct run *run)
     return run_count(run);
 }
 
-/* As quantize_embeddings of sentence-transformers, with the same range for every number of a vector of length 1: eight
- * times the root of their mean square, either way. */
+/* Works like quantize_embeddings of sentence-transformers, with the same range for every number of a vector of length
+ * 1: eight times the root of their mean square in both directions. */
 static char *put_int8(const struct run *run, char *to)
 {
     float range = fminf(1, 8 / sqrtf((float)run->dims)), step = (range + range) / 255;
@@ -284,7 +285,7 @@ static size_t ubinary_most(const struct run *run)
     return (size_t)run->rows * ((run->dims + 7) / 8);
 }
 
-/* A bit for each number, 1 above zero, the first the highest; a row ends at a whole byte. */
+/* Writes a bit for each number, 1 above zero, the highest bit first; a row ends at a whole byte. */
 static char *put_ubinary(const struct run *run, char *to)
 {
     for (uint32_t r = 0; r < run->rows; r++) {
@@ -300,7 +301,7 @@ static char *put_ubinary(const struct run *run, char *to)
     return to;
 }
 
-/* --- and how it is read back --- */
+/* --- encodings: how they are read back --- */
 
 static bool read_f32(const char *bytes, size_t length, struct buffer *floats)
 {
@@ -339,7 +340,7 @@ static bool read_base64(const char *bytes, size_t length, struct buffer *floats)
     return length % 4 == 0 && (floats->length - start) % sizeof(float) == 0;
 }
 
-/* Whole numbers stay such. */
+/* Whole numbers stay whole numbers. */
 static bool read_int8(const char *bytes, size_t length, struct buffer *floats)
 {
     for (size_t i = 0; i < length; i++) {
@@ -392,9 +393,9 @@ bool reply_read(const char *encoding, const char *bytes, size_t length, struct b
     return false;
 }
 
-/* --- What a text and its score look like --- */
+/* --- The JSON of a text and its score --- */
 
-/* An output with its number. */
+/* An output with its index. */
 struct scored {
     uint32_t index;
     float score;
@@ -407,7 +408,8 @@ static int best_first(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
-/* Owns: the caller frees it. NULL when memory ran out; `to` is then broken, as if it could not grow. */
+/* Sorts scores, best first. Owns: the caller frees it. NULL when memory ran out; `to` is then broken, as if it could
+ * not grow. */
 static struct scored *sort_scores(const float *scores, uint32_t count, struct buffer *to)
 {
     struct scored *sorted = malloc(count * sizeof *sorted);
@@ -445,7 +447,7 @@ void reply_put_labels(struct buffer *to, const struct model_head *head, const fl
     free(sorted);
 }
 
-/* --- What a reply holds: how much room it takes at most, and how it is written --- */
+/* --- The contents of a reply: the most room that one takes, and how it is written --- */
 
 /* Scores are one run, in the order of the documents. */
 static struct run run_of(const struct request *request)
@@ -513,7 +515,7 @@ static void put_labels(struct buffer *to, const struct request *request)
     if (request->inputs) { buffer_string(to, "]"); }
 }
 
-/* By task; the last is for TASK_RERANK with top_n. To add what a reply may hold: a row, and its two functions. */
+/* By task; the last is for TASK_RERANK with top_n. To add a content of replies: a row, and its two functions. */
 static const struct form {
     const char *field; /* of the reply */
     size_t (*most)(const struct request *request);
@@ -549,7 +551,7 @@ size_t reply_bound(const struct request *request)
 
 /* --- From outputs to the reply --- */
 
-/* Of a row, where it lies. */
+/* Finishes the output of a row in place. */
 static void finish_output(const struct request *request, float *output)
 {
     if (request->task != TASK_EMBED) {
@@ -560,7 +562,7 @@ static void finish_output(const struct request *request, float *output)
     }
 }
 
-/* Cuts each row and moves them together. */
+/* Finishes each row's output, cuts it, and moves all of them together. */
 static void finish_outputs(struct request *request)
 {
     for (uint32_t r = 0; r < request->row_count; r++) {

@@ -9,7 +9,7 @@
 #include "schedule/request.h"
 
 enum { REPLY_FLOAT_MAX = 17 };    /* the longest text of one float: -1.23456789e-38, with room to spare */
-#define REPLY_HALF_LIMIT 65520.0f /* f16 holds only what is below */
+#define REPLY_HALF_LIMIT 65520.0f /* f16 holds only floats below this */
 
 /* Appends the labels of one text, best first: [{"label":"joy","score":0.75},...]. Shapes: scores [head->labels]. */
 void reply_put_labels(struct buffer *to, const struct model_head *head, const float *scores);
@@ -17,13 +17,13 @@ void reply_put_labels(struct buffer *to, const struct model_head *head, const fl
 /* Appends a document's score, as {"index":0,"score":0.5}. */
 void reply_put_score(struct buffer *to, uint64_t index, float score);
 
-/* The name of the reply's field that reply_format writes: "embedding", "scores", "top" or "labels". */
+/* The name of the field that reply_format writes into the reply: "embedding", "scores", "top" or "labels". */
 const char *reply_field(const struct request *request);
 
-/* Writes vectors, scores or labels of a computed request into request->reply: what a prep thread does for
- * ACTION_FORMAT, once. NaN and infinity never leave; their request fails with CODE_NON_FINITE, with CODE_BAD_REQUEST if
- * f16 cannot hold a float, or CODE_OUT_OF_MEMORY. Shapes: the rows' outputs lie one behind the other, [row_count, dim]
- * f32, and are overwritten. Owns: nothing. Thread: any, one per request. */
+/* Writes vectors, scores or labels of a computed request into request->reply: the work of a prep thread for
+ * ACTION_FORMAT, once. NaN and infinity are never sent: their request fails with CODE_NON_FINITE, with CODE_BAD_REQUEST
+ * if f16 cannot hold a float, or CODE_OUT_OF_MEMORY. Shapes: the rows' outputs are one array, [row_count, dim] f32, and
+ * are overwritten. Owns: nothing. Thread: any, one per request. */
 void reply_format(struct request *request);
 
 /* The most bytes that request->reply has once it is written. */
@@ -35,15 +35,15 @@ size_t reply_bound(const struct request *request);
 /* The words for an encoding: "default" for none, then the name of each, then NULL. */
 extern const char *const encoding_words[ENCODING_COUNT + 2];
 
-/* What an encoding is called in fields and replies. */
+/* The name of an encoding in fields and replies. */
 const char *encoding_name(enum encoding encoding);
 
-/* Appends the floats of an embedding, as f32 of this machine, to `floats`. False if the bytes are not what the encoding
- * (its name) says; of json always, which its readers print as it is. */
+/* Appends the floats of an embedding, as f32 of this machine, to `floats`. False if the bytes do not fit the encoding
+ * (by its name); always for json, which its readers print as it is. */
 MUST_CHECK bool reply_read(const char *encoding, const char *bytes, size_t length, struct buffer *floats);
 
 /* Writes a finite float as JSON text with as few digits as read back to the same f32, straight or through a double (one
- * more for some powers of two and large integers; at most nine); no NUL behind. Returns the number of bytes, at most
+ * more for some powers of two and large integers; at most nine); no NUL follows. Returns the number of bytes, at most
  * REPLY_FLOAT_MAX. */
 size_t reply_put_float(char *to, float value);
 

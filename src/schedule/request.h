@@ -1,7 +1,7 @@
 /* One request, from the stream entry to its reply: the daemon's data model.
  *
  * A request owns everything that belongs to it (one allocation, one free) and has one holder at a time: the worker, a
- * prep thread or a batch. Batches are made of its rows; it ends with its last row. */
+ * prep thread or a batch. Batches are made of its rows; it ends when its last row ends. */
 #ifndef SCHEDULE_REQUEST_H
 #define SCHEDULE_REQUEST_H
 
@@ -21,7 +21,7 @@ struct entry_id {
 
 enum { ENTRY_ID_TEXT = 42, REQUEST_ID_MAX = 128, REQUEST_NAME_MAX = 48, RESULTS_NAME_MAX = 64, TENANT_MAX = 64 };
 
-/* How far an entry's id may be ahead of Redis' clock and still be believed, in ms; as in lua/lib/names.lua. */
+/* How far an entry's id may be ahead of Redis' clock and still be believed, in ms; the same as in lua/lib/names.lua. */
 enum { AHEAD_MS = 2000 };
 
 /* Priority classes; each has its own stream. */
@@ -33,7 +33,7 @@ extern const char *const class_names[CLASS_COUNT + 1];
 extern const char *const class_streams[CLASS_COUNT];
 extern const char *const class_prefixes[CLASS_COUNT];
 
-/* What is asked of the model. */
+/* The task that a request gives to the model. */
 enum request_task { TASK_EMBED, TASK_RERANK, TASK_CLASSIFY, TASK_COUNT };
 
 /* By task: its name in requests; NULL ends the list. */
@@ -43,7 +43,7 @@ extern const char *const task_names[TASK_COUNT + 1];
 enum entry_origin {
     ORIGIN_NEW,       /* never delivered before */
     ORIGIN_OWN,       /* from our own pending list, after a reconnect */
-    ORIGIN_STRAY,     /* from there, but nobody had given it to us: suspect, as nobody knows who had it */
+    ORIGIN_STRAY,     /* from our own pending list, but not given to us: suspect, as its last holder is unknown */
     ORIGIN_RELEASED,  /* given back by a worker that shut down, or without an owner: suspect only with open runs */
     ORIGIN_RECLAIMED, /* held by a worker that died: suspect */
     ORIGIN_FAIR,      /* claimed ahead of its turn, for its tenant's sake */
@@ -65,9 +65,9 @@ struct entry {
     enum entry_origin origin;
     uint64_t redis_ms;        /* Redis' clock when it came, unix ms; 0: unknown */
     uint32_t quarantine_runs; /* from `trouble`, if known: runs alone that were recorded and never settled */
-    bool group_run;           /* likewise: a run in a group */
-    bool urgent;              /* taken over several times without a recorded run: to be recorded before others */
-    bool unread;              /* taken over too often: answered poison; `fields` only say where to */
+    bool group_run;           /* from `trouble`: a run in a group was recorded and never settled */
+    bool urgent;              /* taken over several times without a recorded run: its run is recorded before others */
+    bool unread;              /* taken over too often: answered poison; `fields` only say where the answer goes */
     bool oversize;            /* more bytes than the reader takes: answered too_large, unread */
     uint64_t oversize_bytes;  /* its size then, if known */
     bool undeliverable;       /* oversize because Redis closes each connection on which it is read */
@@ -76,7 +76,7 @@ struct entry {
     size_t field_count;
 };
 
-/* Reply codes of docs/protocol.md; CODE_NONE is success so far. */
+/* Reply codes of docs/protocol.md; CODE_NONE: no failure so far. */
 enum reply_code {
     CODE_NONE,
     CODE_BAD_REQUEST,
@@ -107,24 +107,24 @@ enum encoding {
     ENCODING_F32,
     ENCODING_F16,
     ENCODING_BASE64,
-    ENCODING_INT8, /* from here on of vectors only */
+    ENCODING_INT8, /* this one and those below are for vectors only */
     ENCODING_UBINARY,
     ENCODING_COUNT
 };
 
-/* Where a request is on its way. */
+/* The stage that a request has reached. */
 enum request_state {
     REQUEST_NEW,        /* parsed */
     REQUEST_PREPARING,  /* at a prep thread, being tokenised */
     REQUEST_WAITING,    /* in the window */
     REQUEST_COMPUTING,  /* in a batch */
     REQUEST_FORMATTING, /* at a prep thread, its reply being written */
-    REQUEST_READY,      /* has its outcome; to be settled or deferred */
-    REQUEST_SETTLING,   /* the script is on its way */
-    REQUEST_LEAVING,    /* to be released, unfinished */
+    REQUEST_READY,      /* has its outcome; will be settled or deferred */
+    REQUEST_SETTLING,   /* the script call is out */
+    REQUEST_LEAVING,    /* will be released, unfinished */
 };
 
-/* What becomes of a request in the end; meaningful from REQUEST_READY on. */
+/* The end of a request; meaningful from REQUEST_READY on. */
 enum outcome {
     OUTCOME_DONE,   /* lua/settle: the vector. Any holder may say so, even one that has lost its lease */
     OUTCOME_ERROR,  /* lua/settle: an error reply */
@@ -134,39 +134,39 @@ enum outcome {
     OUTCOME_CANCEL, /* lua/cancel: this entry cancels another request and ends without a reply of its own */
 };
 
-/* What a script said of one request; redis/ sets it with the answer to settle, defer, cancel or charge. */
+/* A script's answer for one request; redis/ sets it with the answer to settle, defer, cancel or charge. */
 enum verdict {
     VERDICT_DONE,         /* settled, parked, recorded; the cancel found its request */
     VERDICT_NOTHING,      /* lua/cancel: there is nothing to cancel; the cancel has ended */
-    VERDICT_LATE,         /* another worker finished it or owns it: forget it */
-    VERDICT_GONE,         /* lua/defer: its message is no longer in the stream: to be settled as OUTCOME_GONE */
-    VERDICT_NOT_ITS_NAME, /* `_id` was forged; nothing was changed: request_disown, then try again */
-    VERDICT_LATER_FULL,   /* lua/defer: too many wait for their time; nothing was changed: queue_full */
+    VERDICT_LATE,         /* another worker finished or owns it: forget it */
+    VERDICT_GONE,         /* lua/defer: its message is no longer in the stream: settle it as OUTCOME_GONE */
+    VERDICT_NOT_ITS_NAME, /* `_id` was forged; nothing was changed: call request_disown, then try again */
+    VERDICT_LATER_FULL,   /* lua/defer: too many requests wait for their time; nothing was changed: answer queue_full */
     VERDICT_AGAIN,        /* not possible now (TRYAGAIN, a full Redis): try again later */
-    VERDICT_ALONE,        /* lua/charge: another worker's run of it is open, so no group takes it; not changed */
+    VERDICT_ALONE,        /* lua/charge: another worker's run of it is open, so no group takes it; unchanged */
 };
 
-/* One text of a request: what batches are made of. */
+/* One text of a request; batches are made of rows. */
 struct row {
     struct request *request;
     const char *text; /* a slice of the request's own copy of the entry */
     uint32_t text_bytes;
     int32_t *ids; /* [tokens], in request->work, written by a prep thread */
     uint32_t tokens;
-    uint32_t second; /* from which of them on they are of token type 1: a pair's second text; 0: none */
+    uint32_t second; /* index of the first token of type 1, of a pair's second text; 0: none */
     bool truncated;
     uint8_t passed_over;    /* batches that were cut without it while it waited */
     float *output;          /* [dim], in request->work: as pooled, neither cut nor normalised; or logits */
-    uint64_t hash;          /* of its token ids, by a prep thread: equal ids, of equal pairs, give equal outputs */
+    uint64_t hash;          /* of its token ids, by a prep thread: equal ids (and pairs) give equal outputs */
     struct row *duplicates; /* list (by `duplicates`) of rows with the same ids: only the first is computed */
-    uint64_t waiting_ns;    /* since when it is in the window */
+    uint64_t waiting_ns;    /* the time since which it is in the window */
     struct row *next;       /* in the window */
 
     /* Owned by the window. */
     bool in_hand;               /* taken from its queue while a batch is being chosen */
-    struct tenant_queue *queue; /* where it waits; NULL: nowhere */
+    struct tenant_queue *queue; /* the queue in which it waits; NULL: none */
     struct row *previous;
-    struct row *chain, **chained_by; /* of rows whose ids may be equal */
+    struct row *chain, **chained_by; /* links rows whose ids may be equal */
 };
 
 /* A request with all that belongs to it. Only its holder touches it, except for `chain`. */
@@ -174,7 +174,7 @@ struct request {
     struct request *next;  /* in the request_list of whoever holds it */
     struct request *chain; /* in the worker's table of held entries, which alone touches it */
 
-    /* Who it is, and whose. */
+    /* Its identity and its tenant. */
     struct {
         enum request_class class;
         struct entry_id entry; /* its id in its stream now */
@@ -183,32 +183,32 @@ struct request {
         char id[REQUEST_ID_MAX + 1];   /* names the reply key; the name if the producer gave none */
         bool borrowed_name;            /* `name` is from `_id`: scripts believe it only if `trouble` knows this entry */
         uint64_t first_ms;             /* Redis unix ms of the first submission: queued_ms counts from here */
-        uint64_t seen_ms;              /* Redis' clock when this process read it; 0: unknown */
-        bool ahead;                    /* its id was ahead of that clock, so first_ms is seen_ms */
+        uint64_t seen_ms;              /* Redis unix ms when this process read it; 0: unknown */
+        bool ahead;                    /* its id was ahead of Redis' clock, so first_ms is seen_ms */
         char tenant[TENANT_MAX + 1];   /* shares a class fairly; "" for none */
         char target[REQUEST_NAME_MAX]; /* OUTCOME_CANCEL: the name of the request to cancel */
         const char *meta;              /* [meta_bytes], echoed in the reply; NULL: none */
         uint32_t meta_bytes;
-        const char *traceparent; /* [traceparent_bytes], likewise; of the shape that W3C Trace Context gives it */
+        const char *traceparent; /* [traceparent_bytes], echoed too; in the form that W3C Trace Context defines */
         uint32_t traceparent_bytes;
-        const char *tracestate; /* [tracestate_bytes], likewise; not without a traceparent */
+        const char *tracestate; /* [tracestate_bytes], echoed too; not without a traceparent */
         uint32_t tracestate_bytes;
-        bool sampled;        /* by its traceparent: daemon/traces writes a span of it */
-        const char *ignored; /* [ignored_bytes] names of its unknown fields, as the reply says them; NULL: none */
+        bool sampled;        /* according to its traceparent: daemon/traces writes a span of it */
+        const char *ignored; /* [ignored_bytes] names of its unknown fields, as the reply lists them; NULL: none */
         uint32_t ignored_bytes;
-        size_t entry_bytes; /* of its entry's fields in Redis: what a script reads */
+        size_t entry_bytes; /* of its entry's fields in Redis, which a script reads */
     } identity;
 
     /* Work: texts in, vectors or logits out. */
     enum request_task task;
-    const struct model_head *head; /* of the model, which outlives it; of no meaning to TASK_EMBED */
+    const struct model_head *head; /* of the model, which outlives it; has no meaning for TASK_EMBED */
     const char *query; /* [query_bytes] the first text of every row's pair; NULL: the rows are single texts */
     uint32_t query_bytes;
-    bool inputs;        /* came as an array: the reply has `count` and an array of arrays, even for one text */
+    bool inputs;        /* it came as an array: the reply has `count` and an array of arrays, even for one text */
     struct row *rows;   /* [row_count] */
     uint32_t row_count; /* 0 for a cancel, and if the texts could not be read */
-    uint32_t rows_left; /* without a vector; at 0 the request is complete */
-    uint32_t rows_out;  /* in batches, computed or duplicates: the request cannot end while there are any */
+    uint32_t rows_left; /* rows without a vector; at 0 the request is complete */
+    uint32_t rows_out;  /* rows in batches, computed or duplicates: the request cannot end while there are any */
     bool truncate;
     uint32_t max_tokens; /* per row */
     const char *prompt;  /* [prompt_bytes], put before each text; NULL: the model's default */
@@ -216,68 +216,68 @@ struct request {
     uint32_t dim; /* floats of a row's output */
     void *work;   /* ids and outputs of all rows, allocated by a prep thread */
 
-    /* How its reply is to look, and where it goes. */
+    /* The form of its reply, and where it goes. */
     struct {
         uint32_t dims;  /* floats of a vector in the reply: the first of `dim` */
         bool normalize; /* vectors in the reply have length 1 */
         bool raw;       /* logits stay as they are */
-        uint32_t top_n; /* TASK_RERANK: only so many documents, best first; 0: all, in the order of the inputs */
+        uint32_t top_n; /* TASK_RERANK: the number of documents, best first; 0: all, in the order of the inputs */
         enum encoding encoding;
         uint32_t ttl_s;         /* of the reply, whatever the outcome; at least the minimum for errors */
-        const char *into;       /* [into_bytes]: a key to whose hash the vector goes, too; NULL: none */
-        const char *into_field; /* [into_field_bytes]: in that field */
+        const char *into;       /* [into_bytes]: key of a hash to which the vector goes, too; NULL: none */
+        const char *into_field; /* [into_field_bytes]: the field of that hash */
         uint32_t into_bytes, into_field_bytes;
         bool notify;                        /* push a wake token */
         char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
         struct buffer reply;                /* the encoded vectors, scores or labels, written by a prep thread */
-        bool staged;                        /* redis/: the reply's fields bypass its settle, in a hash of its own */
+        bool staged;                        /* redis/: the reply's fields bypass its settle, in their own hash */
     } output;
 
-    /* How far it has come. */
+    /* Its progress. */
     struct {
         enum request_state state;
         enum outcome outcome;
         enum verdict verdict;              /* of the last script call */
-        uint64_t due_at_ms, expires_at_ms; /* Redis unix ms: start not before, not after; 0: no limit */
+        uint64_t due_at_ms, expires_at_ms; /* Redis unix ms between which it may start; 0: no limit */
         uint64_t due_ms;                   /* OUTCOME_DEFER: delay from now, or until `due_at_ms` if that is later */
         bool begun;                        /* counted by held_begin */
-        bool given_up;        /* its waiting rows were taken back: to be released when the last row out is back */
-        bool unread;          /* its body was never looked at: it can only be answered */
-        bool delivered_again; /* while held: in a new group, or taken again after it was given back */
-        bool repeated;        /* the connection broke during a settle: late may be our own doing */
+        bool given_up;        /* its waiting rows were taken back: it is released when the last row out is back */
+        bool unread;          /* its body was never read: it can only be answered */
+        bool delivered_again; /* delivered again while held: in a new group, or taken again after it was given back */
+        bool repeated;        /* the connection broke during a settle: VERDICT_LATE may be our own doing */
         bool alone;           /* its settle is a call of its own, while no other such call is out */
         bool unanswered;      /* the connection broke while its reply was on its way */
         uint32_t cuts;        /* how often Redis closed the connection for no other reason: worker_limits.c */
         uint32_t refusals;    /* how often the verdict was VERDICT_AGAIN */
-        uint64_t again_ns;    /* when to try again after that, monotonic */
+        uint64_t again_ns;    /* when to try again after a refusal, monotonic */
         uint64_t received_ns, prepared_ns, started_ns, computed_ns; /* monotonic; 0 until reached */
-        uint64_t batch; /* number of the last batch that it had rows in, among the worker's; 0: none */
+        uint64_t batch; /* number, in this worker, of the last batch that it had rows in; 0: none */
     } lifetime;
 
-    /* Its failure, its runs and what they may have done. */
+    /* Its failure, its runs and the damage that they may have done. */
     struct {
         enum reply_code code;
         char message[256]; /* for an error reply: names the field */
         bool retryable;
-        bool row_failed;         /* `code` is that of one of several texts: number `failed_index`, from 0 */
+        bool row_failed;         /* `code` is that of one of several texts: text `failed_index`, from 0 */
         uint32_t failed_index;   /* see row_failed */
         uint32_t retry_after_ms; /* CODE_QUEUE_FULL */
         uint32_t attempt;        /* number of this run, from 1; `_attempt` of a promoted retry */
         uint32_t max_attempts;
         uint32_t next_attempt; /* OUTCOME_DEFER: `attempt` after a delay, one more after a failure */
         bool suspect;          /* its run is recorded before it starts */
-        bool quarantined; /* suspect with a crash on record: prepared and run while this process does nothing else */
-        bool urgent;      /* suspect whose run is to be recorded before others'; false once it is */
-        bool grouped;     /* member of the group that is being recorded, or runs */
+        bool quarantined; /* a suspect with a crash on record: prepared and run while this process does nothing else */
+        bool urgent;      /* a suspect whose run must be recorded before others'; false once it is */
+        bool grouped;     /* a member of the group that is being recorded, or runs */
         bool on_record;   /* the connection broke during a record of its run: it may be in `trouble` */
         uint32_t quarantine_runs; /* ACTION_RECORD_RUN of a run alone: redis/ writes the new count before
                                      EVENT_RUN_RECORDED */
     } retry;
 
-    /* What it weighs. */
-    size_t bytes;       /* memory it holds or will hold, at most: what credit counts */
-    size_t work_bytes;  /* the part of them taken from preparing on: ids, vectors, reply */
-    size_t reply_bytes; /* what Redis will keep of it, estimated when it begins: worker_admission.c */
+    /* Its weight. */
+    size_t bytes;       /* memory it holds or will hold, at most: counts against credit */
+    size_t work_bytes;  /* the part of `bytes` that it takes once it is prepared: ids, vectors, reply */
+    size_t reply_bytes; /* the bytes of it that Redis will keep, estimated when it begins: worker_admission.c */
     uint32_t tokens;    /* estimated from the text until it is tokenised */
 };
 
@@ -296,13 +296,13 @@ struct request *request_list_pop(struct request_list *list);
 /* Moves all of `more` to the end of the list and leaves `more` empty. */
 void request_list_join(struct request_list *list, struct request_list *more);
 
-/* What a queue accepts, and its defaults. */
+/* The requests that a queue accepts, and its defaults. */
 struct request_rules {
     const char *model_name;
     const char *model_id;
     enum encoding encoding;
     const struct model_head
-        *head;               /* what the tasks are; NULL, or no labels: the model embeds. Outlives every request */
+        *head;               /* determines the tasks; NULL, or no labels: the model embeds. Outlives every request */
     uint32_t dim;            /* of the model */
     uint32_t max_tokens;     /* per row */
     uint32_t max_text_bytes; /* of all texts of a request together */
@@ -311,48 +311,48 @@ struct request_rules {
     uint32_t default_max_attempts;
     bool truncate;
     const char *into_keys;              /* patterns with blanks between them: keys for the field `into`; NULL: none */
-    bool normalize;                     /* as the model does */
+    bool normalize;                     /* the default of the model */
     const struct model_prompt *prompts; /* [prompt_count], the model's; they outlive every request */
     uint32_t prompt_count;
     bool no_prompt; /* the model cannot take any */
 };
 
-/* Whether a model with this head (NULL: none) does a task. */
+/* Returns whether a model with this head (NULL: none) does a task. */
 bool head_does(const struct model_head *head, enum request_task task);
 
-/* Reads a stream entry into a request. A malformed entry is a request too: its `code` and `message` say what is wrong,
- * and only its error reply is left to send. Owns: the caller ends it with request_free. Errors: NULL when memory ran
- * out (the entry stays pending). */
+/* Reads a stream entry into a request. A malformed entry becomes a request too: its `code` and `message` name the
+ * error, and only its error reply is left to send. Owns: the caller ends it with request_free. Errors: NULL when memory
+ * ran out (the entry stays pending). */
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns);
 
-/* The known field whose name is so near to an unknown one that it was probably meant; NULL: none is. */
+/* The known field that was probably meant by an unknown name, because the names are similar; NULL: none. */
 const char *request_nearest_field(const char *name, size_t length);
 
 /* Frees a request with its texts, vectors and reply. NULL is allowed. */
 void request_free(struct request *request);
 
-/* Fails a request with a message for its producer, which never echoes foreign bytes. The first failure stays. */
+/* Fails a request with a message for its producer, which never echoes foreign bytes. The first failure is kept. */
 void request_fail(struct request *request, enum reply_code code, const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* Likewise for one of its texts: a reply to `inputs` says which. */
+/* Fails a request because of one of its texts: a reply to `inputs` says which. */
 void request_fail_row(struct request *request, uint32_t index, enum reply_code code, const char *format, ...)
     PRINTF_LIKE(4, 5);
 
 /* Sets the time of its first submission, from its name or a field. A time more than AHEAD_MS ahead of Redis' clock was
- * made up by a producer, or by Redis from such an id: the request then counts from when it was seen. */
+ * made up by a producer, or by Redis from such an id: the request's time then starts when it was seen. */
 void request_submitted(struct request *request, uint64_t ms);
 
-/* Takes back a name that was not its own (VERDICT_NOT_ITS_NAME): it is now named by its own entry, and so is its reply
- * unless the producer gave an id. All that `_id` brought with it is forgotten. */
+/* Takes back a name that was not its own (VERDICT_NOT_ITS_NAME): it is now named after its own entry, and so is its
+ * reply unless the producer gave an id. All data that came with `_id` is forgotten. */
 void request_disown(struct request *request);
 
-/* What a code is called in replies: "bad_request". */
+/* The name of a code in replies: "bad_request". */
 const char *reply_code_name(enum reply_code code);
 
-/* What an end is called: "done", "cancelled", or its code. */
+/* The name of an end: "done", "cancelled", or the name of its code. */
 const char *end_name(int end);
 
-/* Whether a request that failed with this code may succeed in another run: the transient codes. */
+/* Returns whether a request that failed with this code may succeed in another run: true for the transient codes. */
 bool reply_code_retryable(enum reply_code code);
 
 /* Negative, 0 or positive: `a` is older, the same or younger. */
@@ -373,8 +373,8 @@ MUST_CHECK bool request_name_parse(const char *text, size_t length, enum request
 /* Reads an unsigned decimal number: digits only, no sign, no overflow. */
 MUST_CHECK bool decimal_parse(const char *text, size_t length, uint64_t *out);
 
-/* Whether a producer may use this id: 1 to 128 printable ASCII characters that do not look like a request's name (an
- * entry id whose time has 13 digits or more). */
+/* Returns whether a producer may use this id: 1 to 128 printable ASCII characters that do not have the form of a
+ * request's name (an entry id whose time has 13 digits or more). */
 MUST_CHECK bool request_id_usable(const char *id, size_t length);
 
 #endif

@@ -14,8 +14,8 @@ void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms)
     if (expires_ms != 0 && (*bound_ms == 0 || expires_ms < *bound_ms)) { *bound_ms = expires_ms; }
 }
 
-/* A queue's bound stays when the row that set it leaves. A look that finds no urgent row corrects it, or, if it has not
- * seen all rows, moves it to `urgent_ms`: otherwise every row of this batch would cost a search. */
+/* A queue keeps its bound when the row that set it leaves. A search that finds no urgent row corrects the bound, or, if
+ * it has not seen all rows, moves it to `urgent_ms`: otherwise every row of this batch would cost a search. */
 struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
 {
     if (queue->expires_at_ms == 0 || queue->expires_at_ms >= urgent_ms) { return queue->first; }

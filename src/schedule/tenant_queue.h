@@ -1,5 +1,5 @@
-/* Tenant queues: the rows of one tenant in one class of the window, oldest first; the heap with the queue that has had
- * the least on top; the table that finds a queue. Private to schedule/. */
+/* Tenant queues: the rows of one tenant in one class of the window, oldest first; the heap whose top is the queue that
+ * has had the fewest tokens; the table that finds a queue. Private to schedule/. */
 #ifndef SCHEDULE_TENANT_QUEUE_H
 #define SCHEDULE_TENANT_QUEUE_H
 
@@ -11,7 +11,7 @@ enum { TENANT_LOOK = 1024 };
 struct tenant_queue {
     struct row *first, *last;
     uint64_t had;           /* tokens, so far */
-    uint64_t expires_at_ms; /* no row expires earlier; 0: none ever does */
+    uint64_t expires_at_ms; /* no row expires earlier; 0: none expires */
     uint32_t index;         /* in the heap */
     bool idle;              /* in the window's list of queues that may be empty, by `next` */
     struct tenant_queue *next;
@@ -26,32 +26,32 @@ void tenant_queue_push_last(struct tenant_queue *queue, struct row *row);
 /* Adds a row as the oldest. */
 void tenant_queue_push_first(struct tenant_queue *queue, struct row *row);
 
-/* When a row expires; a started one does not. Units: Redis unix ms; 0: never. */
+/* The time when a row expires; a started one does not. Units: Redis unix ms; 0: never. */
 uint64_t expiry_of(const struct row *row);
 
-/* Lowers a bound to when a row expires (0: never). Units: Redis unix ms; a bound of 0: none. */
+/* Lowers a bound to the time when a row expires (0: never). Units: Redis unix ms; a bound of 0: none. */
 void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms);
 
-/* Whose turn it is among the first TENANT_LOOK rows: the one that expires first, if before `urgent_ms`, else the
+/* The row whose turn it is among the first TENANT_LOOK: the one that expires first, if before `urgent_ms`, else the
  * oldest. */
 struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms);
 
-/* Takes a row out of its queue; row->queue still says which it was. */
+/* Takes a row out of its queue; row->queue still points to it. */
 void tenant_queue_unlink(struct row *row);
 
 /* All zero is an empty one. */
 struct tenant_heap {
-    struct tenant_queue **queues; /* [count]; the first has had the least */
+    struct tenant_queue **queues; /* [count]; the first has had the fewest tokens */
     uint32_t count, capacity;
 };
 
 /* Makes room for `count` queues; false when memory ran out. */
 MUST_CHECK bool tenant_heap_reserve(struct tenant_heap *heap, uint32_t count);
 
-/* Adds a queue; tenant_heap_reserve made room. */
+/* Adds a queue; tenant_heap_reserve must have made room. */
 void tenant_heap_add(struct tenant_heap *heap, struct tenant_queue *queue);
 
-/* Takes out a queue that is in it. */
+/* Takes out a queue that is in the heap. */
 void tenant_heap_remove(struct tenant_heap *heap, struct tenant_queue *queue);
 
 /* Moves a queue whose `had` has changed. */
@@ -67,7 +67,8 @@ struct tenant_table {
 /* The queue of a tenant in a class; NULL when there is none. */
 struct tenant_queue *tenant_table_find(const struct tenant_table *table, enum request_class class, const char *tenant);
 
-/* Likewise, and makes one if there is none. Owns: it belongs to the table. Errors: NULL when memory ran out. */
+/* Finds a tenant's queue in a class, and makes one if there is none. Owns: it belongs to the table. Errors: NULL when
+ * memory ran out. */
 struct tenant_queue *tenant_table_make(struct tenant_table *table, enum request_class class, const char *tenant);
 
 /* Frees a queue without rows. */

@@ -5,26 +5,26 @@
 #include "schedule/reply.h"
 #include "schedule/worker_internal.h"
 
-/* --- memory: what a nearly full Redis allows. Replies may be larger than requests, so serving what waits can fill
- * Redis; but only serving it empties the streams, so nothing here ever stops progress.
+/* --- memory: the limits of a nearly full Redis. Replies may be larger than requests, so serving the waiting requests
+ * can fill Redis; but only serving them empties the streams, so nothing here ever stops progress.
  *
- * Before a request begins, what Redis will keep of it is counted. What may begin until the next look at Redis'
- * memory stays below the room up to the ceiling, an equal part for each worker, and below a part of maxmemory
- * that fits even if others fill Redis meanwhile. The parts are those of all workers of this daemon's queues. Of other
- * queues' workers on the same Redis nobody here knows, so no part is larger than that of one among eight: as long as
+ * Before a request begins, the bytes that Redis will keep of it are counted. The requests that may begin until the next
+ * look at Redis' memory stay below the room up to the ceiling, an equal part for each worker, and below a part of
+ * maxmemory that fits even if others fill Redis meanwhile. The room is divided among all workers of this daemon's
+ * queues. Workers of other queues on the same Redis are unknown here, so no part is larger than an eighth: as long as
  * there are no more than eight in all, or all daemons serve the same queues, the parts add up to the room at most. From
  * MEMORY_TIGHT_PERCENT on no more is held than the running batches. From MEMORY_TRICKLE_PERCENT on one small batch
  * begins at a time: at once if memory has fallen since the last one, otherwise every few seconds; above the ceiling it
- * is one request of all workers, each time after twice as long. --- */
+ * is one request of all workers, with a pause that doubles each time. --- */
 
 enum {
     LOOK_MS = 25,           /* between two looks by any worker, while some wait for memory */
     TRICKLE_MOST = 16,      /* requests in a turn */
-    TRICKLE_MS = 2000,      /* to the next turn if memory does not fall; above the ceiling, to any worker's */
+    TRICKLE_MS = 2000,      /* to the next turn if memory does not fall; above the ceiling, to that of any worker */
     TRICKLE_CAP_MS = 60000, /* the longest such pause */
     REPLY_KEYS = 1536,      /* bytes in Redis for a reply's key and all fields but the vectors */
     UNSEEN_PART = 20,       /* the part of maxmemory (1 in 20) that all workers together may add between two looks */
-    SHARERS_LEAST = 8,      /* parts into which that is divided, at least */
+    SHARERS_LEAST = 8,      /* the least number of parts into which that is divided */
 };
 
 static uint32_t workers(const struct worker *worker)
@@ -32,7 +32,7 @@ static uint32_t workers(const struct worker *worker)
     return worker->pulse.workers > 1 ? worker->pulse.workers : 1;
 }
 
-/* Of this daemon's queues, if all daemons serve the same. */
+/* The number of workers of all this daemon's queues, if all daemons serve the same queues. */
 static uint32_t sharers(const struct worker *worker)
 {
     return workers(worker) * (worker->options.queues > 1 ? worker->options.queues : 1);
@@ -43,7 +43,7 @@ static uint64_t ceiling(const struct worker *worker)
     return worker->pulse.most_bytes / 100 * MEMORY_CEILING_PERCENT;
 }
 
-/* What may still be begun. */
+/* The bytes of replies that may still begin. */
 static uint64_t left(const struct worker *worker)
 {
     const struct tight *tight = &worker->tight;
@@ -56,7 +56,7 @@ static bool trickles(const struct worker *worker)
     return worker->tight.level == MEMORY_TRICKLE;
 }
 
-/* Whether a held request has not begun. */
+/* Returns whether a held request has not begun. */
 static bool holds_unbegun(const struct worker *worker)
 {
     bool holds = worker->quarantine.first;
@@ -64,7 +64,7 @@ static bool holds_unbegun(const struct worker *worker)
     return holds;
 }
 
-/* Whether work waits, here or in Redis; only the housekeeper knows depths. */
+/* Returns whether work waits, here or in Redis; only the housekeeper knows depths. */
 static bool work_waits(const struct worker *worker)
 {
     bool waits = holds_unbegun(worker);
@@ -91,7 +91,8 @@ void tight_asked(struct worker *worker)
     worker->tight.ended_asked = worker->tight.ended_bytes;
 }
 
-/* Above the ceiling, memory has fallen only if a usual reply of everybody fits into the difference: all may see it. */
+/* Above the ceiling, memory counts as fallen only if a usual reply of every worker fits into the difference, because
+ * all may see it. */
 static bool has_fallen(const struct worker *worker, bool above)
 {
     uint64_t replies = above ? (REPLY_KEYS + worker->options.rules.dim * 16ull) * sharers(worker) : 0;
@@ -133,17 +134,18 @@ void tight_pulsed(struct worker *worker)
     tight->level = level_of(&worker->pulse);
     tight->allowed = most == 0 ? UINT64_MAX : (room < unseen ? room : unseen) / parts;
     if (!trickles(worker)) { return; }
-    if (anew) { /* above the ceiling not at once: the worker may be one that restarts again and again */
+    if (anew) { /* not at once above the ceiling: the worker may be one that restarts again and again */
         tight->pause_ms = TRICKLE_MS;
         tight->turn_at = worker_after_ms(worker, room == 0 ? (uint64_t)TRICKLE_MS * sharers(worker) : 0);
         tight->turn_reads = tight->turn_begins = 0;
         tight->turn_used = 0;
     }
-    /* A turn that was not needed yet stays. One in which all that was read ended before it began is over, too. */
+    /* A turn that was not used yet is kept. It is over, too, if all requests that were read in it ended before they
+     * began. */
     if (tight->turn_begins < TRICKLE_MOST || tight->turn_reads < TRICKLE_MOST) { next_turn(worker); }
 }
 
-/* --- what may be read and begun --- */
+/* --- how much may be read and begun --- */
 
 uint32_t tight_reads(const struct worker *worker, uint32_t most)
 {
@@ -193,7 +195,7 @@ void tight_begun(struct worker *worker, struct request *request)
     tight->turn_begins -= tight->turn_begins > 0;
 }
 
-/* Of a request that never began, an error reply remains. */
+/* A request that never began leaves an error reply. */
 void tight_ended(struct worker *worker, struct request *request)
 {
     struct tight *tight = &worker->tight;
@@ -219,7 +221,7 @@ uint64_t entry_bytes(const struct entry *entry)
     return bytes;
 }
 
-/* What an entry costs: its fields on the wire and in Redis' answer, kept or not; or the request, if that is larger. An
+/* The cost of an entry: its fields on the wire and in Redis' answer, kept or not; or the request, if that is larger. An
  * oversize entry was not read and has no fields here. */
 static double weight(const struct entry *entry, const struct request *request)
 {
@@ -248,8 +250,8 @@ bool admit_expired(const struct worker *worker, struct request *request)
     return true;
 }
 
-/* Not due yet: lua/defer parks it until then, or until it expires if that is earlier. It was not tried, so the next run
- * has the same number. */
+/* Parks a request that is not due yet: lua/defer keeps it until then, or until it expires if that is earlier. It was
+ * not tried, so the next run has the same number. */
 static bool park(struct worker *worker, struct request *request)
 {
     if (request->lifetime.expires_at_ms != 0 && request->lifetime.expires_at_ms < request->lifetime.due_at_ms) {
@@ -264,7 +266,7 @@ static bool park(struct worker *worker, struct request *request)
 
 static void start(struct worker *worker, struct request *request)
 {
-    bool stray = request->identity.origin == ORIGIN_STRAY; /* a quiet worker leaves it to the others */
+    bool stray = request->identity.origin == ORIGIN_STRAY; /* a quiet worker leaves it to others */
     if (!worker_takes_more(worker) || (stray && worker->quiet)) {
         settle_release(worker, request);
         return;
@@ -282,7 +284,7 @@ static void start(struct worker *worker, struct request *request)
     }
 }
 
-/* How long a refused producer should wait: until the known backlog before it is done. */
+/* The time that a refused producer should wait: until the known backlog before it is done. */
 static uint32_t retry_after_ms(const struct worker *worker, enum request_class class)
 {
     double rows = 0, rate = pace_rows_per_s(worker);
@@ -344,7 +346,7 @@ void admit_entry(struct worker *worker, const struct entry *entry)
     }
 }
 
-/* Forgets what `_id` brought with it, above all the recorded runs of another request. */
+/* Forgets the data that came with `_id`, above all the recorded runs of another request. */
 void admit_disowned(struct worker *worker, struct request *request)
 {
     bool poison = request->retry.code == CODE_POISON && !request->lifetime.unread;

@@ -1,5 +1,5 @@
 /* From text to vector: requests to the prep threads, their rows into the window, batches to the compute threads and
- * back. Decides when a batch begins, how long it may be, and what becomes of its rows. */
+ * back. Decides when a batch begins, how long it may be, and where its rows go afterwards. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +7,14 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-/* --- pace: how fast batches are, learnt from past ones, and what follows: how long the next one may be, which rows
- * cannot wait for the one after it, and the speed we publish --- */
+/* --- pace: the speed of batches, learnt from past ones, and its consequences: how long the next one may be, which rows
+ * cannot wait for the one after it, and the speed that we publish --- */
 
-/* Work beside urgent requests: a running batch cannot be stopped, so it should be short. Hardly anything is lost if
+/* Limits while there are urgent requests: a running batch cannot be stopped, so it should be short. Little is lost if
  * batches take ten times their fixed cost, or are large enough for a compute thread to be efficient. */
 enum { ONLINE_MS = 10000, BRIEF_FIXED = 10, BRIEF_TOKENS = 256, BRIEF_LENGTH = 64 };
 
-/* Whether it is of class high, or expires so soon that a long batch before it could be too long. */
+/* Returns whether a request is of class high, or expires so soon that a long batch before it could be too long. */
 static bool hurries(const struct worker *worker, const struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker), expires_ms = request->lifetime.expires_at_ms;
@@ -27,7 +27,7 @@ bool pace_is_online(const struct worker *worker)
     return worker->online_before != 0 && worker->now - worker->online_before < ONLINE_MS * NS_PER_MS;
 }
 
-/* Whether urgent requests are around: one of class high, or one that expires within seconds, came recently. */
+/* Returns whether an urgent request came recently: one of class high, or one that expires within seconds. */
 static bool pace_is_hurried(const struct worker *worker)
 {
     return worker->hurry_at != 0 && worker->now - worker->hurry_at < ONLINE_MS * NS_PER_MS;
@@ -49,7 +49,7 @@ void pace_open(struct worker *worker)
     pace_second(worker);
 }
 
-/* A batch has come back: if it succeeded, learns from it the engine's speed and the mean row. */
+/* Learns the engine's speed and the mean row from a batch that has come back, if it succeeded. */
 static void pace_computed(struct worker *worker, const struct batch *batch)
 {
     struct cost_shape *mean = &worker->mean_row;
@@ -60,7 +60,7 @@ static void pace_computed(struct worker *worker, const struct batch *batch)
     if (mean->tokens == 0) { *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, false}; }
     worker_weigh(&mean->tokens, shape.tokens / rows);
     worker_weigh(&mean->squares, shape.squares / rows);
-    if (batch->background) { /* a background batch says nothing of the engine's speed */
+    if (batch->background) { /* a background batch does not show the engine's speed */
         return;
     }
     worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
@@ -87,7 +87,7 @@ static void pace_measure(struct worker *worker, const struct request *request, u
     histogram_add(&histograms->compute[class], between(request->lifetime.started_ns, request->lifetime.computed_ns));
 }
 
-/* Retries, and entries that another worker held, say nothing of how long our batches may be. */
+/* Retries, and entries that another worker held, do not show how long our batches may be. */
 void pace_answered(struct worker *worker, const struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
@@ -100,15 +100,15 @@ void pace_answered(struct worker *worker, const struct request *request)
 
 static double tuned_ns(const struct worker *worker)
 {
-    if (worker->tune.target_ns == 0) { /* saves the search for the oldest */
+    if (worker->tune.target_ns == 0) { /* saves the search for the oldest row */
         return 0;
     }
     uint64_t oldest_ns = window_oldest_ns(&worker->window);
     return tune_batch_ns(&worker->tune, &worker->cost, worker->now > oldest_ns ? worker->now - oldest_ns : 0);
 }
 
-/* The time a batch may take by max_batch_ms, but not all of it unless short batches would cost throughput: urgent
- * requests wait for the batches that are out. 0: no limit. */
+/* The time a batch may take by max_batch_ms: only a part of it, unless short batches would cost throughput, because
+ * urgent requests wait for the batches that are out. 0: no limit. */
 static double bound_ns(const struct worker *worker)
 {
     enum { FIXED = 50, PART = 4 };
@@ -125,7 +125,7 @@ static double most_ns(const struct worker *worker)
     return tuned > 0 ? fmin(tuned, bound) : bound;
 }
 
-/* The shape of what waits, up to one batch. */
+/* The shape of the waiting rows, up to one batch. */
 static struct cost_shape next_shape(const struct worker *worker, const struct window_limits *limits)
 {
     double tokens = (double)worker->window.tokens, squares = (double)worker->window.squares;
@@ -186,15 +186,14 @@ void pace_second(struct worker *worker)
     worker->second_tokens = fmax(second, fmax(1, rows) * options->batches_out) * row.tokens;
 }
 
-/* --- rows: what becomes of rows when their batch is back. A request ends with its last row, or fails with its first
- * bad one.
+/* --- rows: where rows go when their batch is back. A request ends with its last row, or fails with its first bad one.
  *
  * Only the guilty row of a failed batch is blamed, so the batch is halved until that row has failed alone. If the first
  * half succeeds, the fault is in the second, which is halved at once without a try. So one bad row in n costs at most
  * 2·log2(n) more forward passes.
  *
- * Out of memory is nobody's fault while there are rows to part: the budget halves and they wait again. A lost device is
- * nobody's fault at all. --- */
+ * Running out of memory is no row's fault while the batch has several: the budget halves and the rows wait again. A
+ * lost device is never a row's fault. --- */
 
 /* Called for each row that has come back: if it was the last one out, moves the request on. */
 static void after_row(struct worker *worker, struct request *request)
@@ -243,7 +242,7 @@ void rows_go(struct worker *worker, const struct batch *batch)
     }
 }
 
-/* Puts a row and its duplicates back into the window: no batch could be made. */
+/* Puts a row and its duplicates back into the window, because no batch could be made. */
 static void rows_uncut(struct worker *worker, struct row *row)
 {
     for (struct row *duplicate = row->duplicates, *next; duplicate != NULL; duplicate = next) {
@@ -260,7 +259,7 @@ static void row_computed(struct worker *worker, struct row *row, const struct ba
     struct request *request = row->request;
     memcpy(row->output, vector, request->dim * sizeof(float));
     if (request->lifetime.started_ns == batch->submitted_ns && batch->started_ns != 0) {
-        request->lifetime.started_ns = batch->started_ns; /* the compute thread knows it better */
+        request->lifetime.started_ns = batch->started_ns; /* the compute thread's time is more exact */
     }
     request->rows_left--;
     row_ended(worker, row);
@@ -280,7 +279,7 @@ static void rows_computed(struct worker *worker, const struct batch *batch)
     budget_good(&worker->budget);
 }
 
-/* --- back to where they waited, without blame --- */
+/* --- rows go back to where they waited, without blame --- */
 
 static void row_back(struct worker *worker, struct row *row)
 {
@@ -303,8 +302,8 @@ static int younger_first(const void *left, const void *right)
     return entry_id_compare(b->request->identity.entry, a->request->identity.entry);
 }
 
-/* A batch does not run, without blame: its rows go back to where they waited, in order of age; duplicates wait on their
- * own again, behind them. Owns: the caller ends the batch. NULL is allowed. */
+/* Takes back a batch that does not run, without blame: its rows go back to where they waited, in order of age;
+ * duplicates wait on their own again, after them. Owns: the caller ends the batch. NULL is allowed. */
 static void rows_back(struct worker *worker, struct batch *batch)
 {
     if (!batch) { return; }
@@ -321,8 +320,8 @@ static void rows_back(struct worker *worker, struct batch *batch)
 
 /* --- in halves --- */
 
-/* Of a row and its duplicates the one to be computed: the first whose request can still succeed. Those before it
- * end. */
+/* Returns the one of a row and its duplicates that is computed: the first whose request can still succeed. Those before
+ * it end. */
 static struct row *first_wanted(struct worker *worker, struct row *row)
 {
     while (row && row->request->retry.code != CODE_NONE) {
@@ -362,7 +361,7 @@ static void halve(struct worker *worker, struct batch *batch)
     if (!try_again(worker, batch->rows, count)) { rows_back(worker, batch); }
 }
 
-/* The duplicates of a failed row have not failed: they try on their own. */
+/* The duplicates of a failed row have not failed, so they are tried on their own. */
 static void duplicates_again(struct worker *worker, struct row *duplicates)
 {
     struct row *first = first_wanted(worker, duplicates);
@@ -408,7 +407,7 @@ static void batch_failed(struct worker *worker, struct batch *batch)
     }
 }
 
-/* The other half: untried if this one failed, else known to hold the bad row. */
+/* Sends or halves the other half: untried if this one failed, else known to hold the bad row. */
 static void other_half(struct worker *worker, struct batch *other, bool known)
 {
     if (!worker_takes_more(worker)) {
@@ -422,7 +421,7 @@ static void other_half(struct worker *worker, struct batch *other, bool known)
     batch_free(other);
 }
 
-/* A batch has run: hands out its vectors, or searches for the guilty row by halves. Owns: ends the batch. */
+/* Hands out the vectors of a batch that has run, or searches for the guilty row by halves. Owns: ends the batch. */
 static void rows_returned(struct worker *worker, struct batch *batch)
 {
     struct batch *other = batch->other;
@@ -437,7 +436,7 @@ static void rows_returned(struct worker *worker, struct batch *batch)
     batch_free(batch);
 }
 
-/* Whether all requests of a batch have failed meanwhile, so that it need not run. Owns: then ends the batch. */
+/* Returns whether all requests of a batch have failed meanwhile, so that it need not run. Owns: then ends the batch. */
 static bool rows_unwanted(struct worker *worker, struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
@@ -454,7 +453,7 @@ static bool rows_unwanted(struct worker *worker, struct batch *batch)
 
 /* --- from text to vector --- */
 
-/* From here on a batch on the CPU is efficient, so idle compute threads share what waits. */
+/* From this size on a batch on the CPU is efficient, so idle compute threads share the waiting rows. */
 enum { SHARE_TOKENS = 256 };
 
 bool run_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
@@ -494,7 +493,7 @@ void run_submit(struct worker *worker, struct action *action, struct batch *batc
     worker->stats.rectangle_tokens += (uint64_t)batch->engine.rows * batch->engine.length[0]; /* longest first */
 }
 
-/* To the window, unless it is the suspect that runs alone. */
+/* Moves a request's rows to the window, unless it is the suspect that runs alone. */
 static void to_window(struct worker *worker, struct request *request)
 {
     if (worker->alone == request) {
@@ -546,7 +545,7 @@ void run_batch(struct worker *worker, const struct event *event)
     rows_returned(worker, event->batch);
 }
 
-/* With no device left the worker only has to end, but still divides by these. */
+/* If no device is left, the worker only has to end, but it still divides by these. */
 void run_device_lost(struct worker *worker, const struct event *event)
 {
     struct worker_options *options = &worker->options;
@@ -556,7 +555,7 @@ void run_device_lost(struct worker *worker, const struct event *event)
     pace_second(worker);
 }
 
-/* Running batches, except those in the background, which are in nobody's way. */
+/* Counts running batches, except those in the background, which delay no others. */
 static uint32_t count_running(const struct worker *worker)
 {
     uint32_t count = worker->running.count;
@@ -566,7 +565,7 @@ static uint32_t count_running(const struct worker *worker)
     return count;
 }
 
-/* Running batches of class low: in the background, or in a slot. */
+/* Counts running batches of class low: in the background, or in a slot. */
 static uint32_t count_low(const struct worker *worker, bool background)
 {
     uint32_t count = 0;
@@ -576,7 +575,7 @@ static uint32_t count_low(const struct worker *worker, bool background)
     return count;
 }
 
-/* Whether the background hardly gets any time. */
+/* Returns whether the background gets almost no time. */
 static bool background_is_slow(const struct worker *worker)
 {
     enum { SLOW_MS = 50 }; /* a short batch takes 1 or 2 ms if it has a core */
@@ -586,9 +585,9 @@ static bool background_is_slow(const struct worker *worker)
     return false;
 }
 
-/* With several slots, bulk work leaves one to online requests, so they rarely wait at all, and joins their batches only
- * when it is its turn. It needs no slots while the background serves it; if the background gets no time, it still has
- * its turn. */
+/* With several slots, bulk work leaves one to online requests, so they rarely wait, and joins their batches only when
+ * it is its turn. It needs no slots while the background serves it; if the background gets no time, it still has its
+ * turn. */
 static bool low_may_go(const struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots,
@@ -598,8 +597,8 @@ static bool low_may_go(const struct worker *worker)
            (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
 }
 
-/* Whether to cut a batch now. Some are cut ahead so that no device waits for this thread, but only full ones: a part of
- * one would wait just as long and collect no more rows. */
+/* Returns whether to cut a batch now. Some are cut ahead so that no device waits for this thread, but only full ones: a
+ * smaller one would wait just as long without collecting more rows. */
 static bool cut_now(const struct worker *worker, const struct window_limits *limits)
 {
     const struct worker_options *options = &worker->options;
@@ -616,7 +615,7 @@ static bool cut_now(const struct worker *worker, const struct window_limits *lim
     return running < options->engine_slots;
 }
 
-/* Idle compute threads share what waits, in parts that are still efficient. */
+/* Divides the waiting rows among idle compute threads, in parts that are still efficient. */
 static void share(const struct worker *worker, struct window_limits *limits)
 {
     uint32_t slots = worker->options.engine_slots, busy = count_running(worker);
@@ -627,7 +626,7 @@ static void share(const struct worker *worker, struct window_limits *limits)
 }
 
 /* A batch with class high in it goes before those that were cut earlier and have not begun. Only one such batch is out
- * at a time, so the others get their turn behind it. */
+ * at a time, so the others get their turn after it. */
 static bool goes_first(const struct worker *worker, const struct batch *batch)
 {
     bool high = false;
@@ -699,7 +698,7 @@ static void advance_window(struct worker *worker)
     }
 }
 
-/* How many requests of a class may go to the prep threads in one list: what is there cannot be overtaken. */
+/* The number of requests of a class that may go to the prep threads in one list; requests there cannot be overtaken. */
 static uint32_t prepare_most(const struct worker *worker, enum request_class class)
 {
     if (class != CLASS_HIGH && worker->at_prep >= (pace_is_hurried(worker) ? PREP_BRIEF : PREP_MOST)) { return 0; }
@@ -707,8 +706,8 @@ static uint32_t prepare_most(const struct worker *worker, enum request_class cla
     return worker->at_prep_low < PREP_LOW ? 1 : 0;
 }
 
-/* The highest class first. The others wait here, not in the prep threads' queue, where a later request of a higher
- * class could not overtake them. */
+/* Prepares the highest class first. The others wait here, not in the prep threads' queue, where a later request of a
+ * higher class could not overtake them. */
 static void advance_prepare(struct worker *worker)
 {
     uint64_t most_bytes = read_credit_bytes(worker);
@@ -734,7 +733,7 @@ void run_accept(struct worker *worker, struct request *request)
     request_list_push(&worker->to_prepare[request->identity.class], request);
 }
 
-/* Takes back all that has not started. Requests with rows out follow when the last row is back. */
+/* Takes back all requests that have not started. Requests with rows out follow when the last row is back. */
 void run_unstarted(struct worker *worker)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {

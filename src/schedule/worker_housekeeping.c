@@ -8,7 +8,7 @@
 
 enum { SWEEP_LEASES = 4, MEND_MS = 2000, MEND_AGAIN_MS = 100, MEND_CAP_MS = 60 * 1000 };
 
-/* Leases of dead workers end silently; looking this often finds them at most half a second late. */
+/* Leases of dead workers end silently; this interval finds them at most half a second late. */
 static uint64_t reclaim_interval_ms(struct worker *worker)
 {
     uint32_t interval = worker->options.lease_ms / 4;
@@ -21,7 +21,7 @@ static uint64_t sweep_interval_ms(const struct worker *worker)
     return worker->options.sweep_ms != 0 ? worker->options.sweep_ms : (uint64_t)SWEEP_LEASES * worker->options.lease_ms;
 }
 
-/* When to mend: now, unless it has just failed, perhaps because Redis closes the connection on which it looks. */
+/* The time to mend: now, unless mending has just failed, perhaps because Redis closes the connection that it uses. */
 static uint64_t mend_time(const struct worker *worker)
 {
     uint64_t pause_ms = worker->mends_failed > 0 ? MEND_MS : 0;
@@ -29,7 +29,8 @@ static uint64_t mend_time(const struct worker *worker)
     return worker_after_ms(worker, pause_ms < MEND_CAP_MS ? pause_ms : MEND_CAP_MS);
 }
 
-/* Became the housekeeper: what the last one may have left undone is due now. Or is it no longer. */
+/* The worker has become the housekeeper, and chores that the last one may have left undone are due now; or it no longer
+ * is. */
 static void chores_elected(struct worker *worker, bool elected)
 {
     worker->promote_at = elected ? worker->now : NEVER;
@@ -64,8 +65,8 @@ void chores_promoted(struct worker *worker, const struct event *event)
 
 /* --- ids ahead of the clock --- */
 
-/* What left the streams may be promoted once the last call has set its stream back to the present. Who has sent such an
- * id often sends the next one soon, and until that is mended a class may take no entries. */
+/* Requests that left the streams may be promoted once the last call has set its stream back to the present. A producer
+ * that has sent such an id often sends the next one soon, and until that is mended a class may take no entries. */
 void chores_mended(struct worker *worker, const struct event *event)
 {
     bool more = !event->failed && event->mended.more, changed = !event->failed && event->mended.changed;
@@ -117,7 +118,7 @@ void chores_claimed(struct worker *worker, const struct event *event)
     struct class_state *state = &worker->classes[round->class];
     round->out = false;
     state->asked -= round->asked;
-    if (event->failed) { /* what it may have brought is in our own lists */
+    if (event->failed) { /* entries that it may have brought are in our own lists */
         worker->limits.claim_lost = true;
         worker->reclaim_unsure |= round == &worker->reclaim;
         read_own_again(worker);
@@ -134,9 +135,9 @@ void chores_claimed(struct worker *worker, const struct event *event)
     }
 }
 
-/* A blocked read has asked for all the room and may never use it, so a few entries are taken beside it: at most half of
- * the room, so that the next read need not leave the class out. The housekeeper calls even without room: it finds who
- * is dead, and others take what the dead held. */
+/* A blocked read has asked for all the room and may never use it, so a few entries are taken in addition: at most half
+ * of the room, so that the next read need not leave the class out. The housekeeper calls even without room: it finds
+ * dead workers, and others take their entries. */
 static void round_calls(struct worker *worker, struct round *round, enum action_kind kind)
 {
     bool judges = kind == ACTION_RECLAIM && worker->pulse.housekeeper;
@@ -161,9 +162,9 @@ static void round_calls(struct worker *worker, struct round *round, enum action_
  *
  * A stream is first in, first out. While a class has a backlog, a scan goes through its unread entries piece by piece
  * and claims some of those whose tenants hold little here. A pass that reaches the end restarts where the last one
- * found its first entry: what comes before belongs to tenants that have enough. After the first pass, every other look
- * is at what has come in since, so that a tenant who submits ten requests now is found at once. What the housekeeper
- * has no room for it sets aside, and every worker takes from there. --- */
+ * found its first entry: the entries before that belong to tenants that have enough. After the first pass, every second
+ * search is in the entries that have come since, so that a tenant who submits ten requests now is found at once. The
+ * housekeeper sets aside entries for which it has no room, and every worker takes from those. --- */
 
 enum {
     SHED_MOST = 64,
@@ -171,13 +172,13 @@ enum {
         4 * SETTLE_ENTRIES, /* refused requests that wait for their settle, beyond which no more are taken */
     FAIR_MOST = 64,
     FAIR_EVERY_MS = 100,
-    FAIR_PAUSE_MS = 1,   /* between two calls, at most: on a busy machine a call's duration says little of Redis */
+    FAIR_PAUSE_MS = 1,   /* between two calls, at most: on a busy machine a call's duration says little about Redis */
     FAIR_IDLE_MS = 5000, /* after a pass that found nothing */
 };
 
 /* --- shed --- */
 
-/* A pulse has brought depths and caps: how many entries of each class are to be refused. */
+/* A pulse has brought depths and caps: notes the classes whose newest entries must be refused. */
 static void share_pulsed(struct worker *worker)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
@@ -189,7 +190,8 @@ static void share_pulsed(struct worker *worker)
     }
 }
 
-/* Not while our own pending lists are read: entries taken to be refused would come back as our own and be served. */
+/* Nothing is shed while our own pending lists are read: entries taken to be refused would come back as our own and be
+ * served. */
 static bool may_shed(const struct worker *worker)
 {
     return worker->pulse.housekeeper && worker_takes_more(worker) && worker->own_at == NEVER && !worker->quiet &&
@@ -202,7 +204,7 @@ static void shed(struct worker *worker, enum request_class class)
     struct action *action = worker_act(worker, ACTION_SHED);
     if (!action) { return; }
     action->read.class = class;
-    action->read.count = limits_claim(worker, class, SHED_MOST); /* waiting cancels come with what is refused */
+    action->read.count = limits_claim(worker, class, SHED_MOST); /* waiting cancels come with the refused requests */
     action->read.cap = worker->pulse.cap[class];
     action->read.after = state->shed_after;
     action->read.before = state->shed_before;
@@ -211,8 +213,8 @@ static void shed(struct worker *worker, enum request_class class)
 
 /* --- fair --- */
 
-/* Tenants that hold enough of the class to keep a compute thread busy for a while; others may be served ahead of
- * them. */
+/* Finds the tenants that hold enough of the class to keep a compute thread busy for a while; others may be served ahead
+ * of them. */
 static uint32_t find_enough(struct worker *worker, enum request_class class)
 {
     uint64_t tokens[ENOUGH_MOST] = {0}, enough = worker->options.max_batch_tokens;
@@ -235,7 +237,7 @@ static uint32_t find_enough(struct worker *worker, enum request_class class)
     return count;
 }
 
-/* Whether one tenant may block others here: more waits than is held, and requests name tenants. */
+/* Returns whether one tenant may block others here: more requests wait than are held, and they name tenants. */
 static bool crowded(const struct worker *worker, enum request_class class)
 {
     const struct class_state *state = &worker->classes[class];
@@ -258,12 +260,12 @@ static void fair(struct worker *worker, enum request_class class, uint32_t room)
     worker->sharing = true;
 }
 
-/* A search continues at once but for a pause in proportion to its cost; a finished one looks again later. */
+/* A search continues after a pause in proportion to its cost; a finished one starts again later. */
 static void fair_pause(struct worker *worker, struct class_state *state, const struct event *event)
 {
     uint64_t pause = CALL_PAUSE * (worker->now - worker->shared_at), most = FAIR_PAUSE_MS * NS_PER_MS;
     struct entry_id from = state->fair_at_tail ? state->fair_tail : state->fair_after, to = event->entries.last;
-    bool moved = to.ms != from.ms || to.seq != from.seq; /* it does not move if enough is set aside */
+    bool moved = to.ms != from.ms || to.seq != from.seq; /* it does not move if enough entries are set aside */
     bool goes_on = !event->failed && event->entries.more && moved;
     pause = pause < most ? pause : most;
     state->fair_at = worker->now + (goes_on ? pause : FAIR_EVERY_MS * NS_PER_MS);
@@ -342,13 +344,12 @@ void share_advance(struct worker *worker)
     }
 }
 
-/* --- pulse: each second the worker reports on itself and learns what Redis knows of the queue and what an operator
- * wants. Nothing is claimed before the first answer, because the queue may be paused --- */
+/* --- pulse: each second the worker reports its state and gets the state of the queue and an operator's orders. Nothing
+ * is claimed before the first answer, because the queue may be paused --- */
 
 enum { PULSE_MS = 1000 };
 
-/* More often than once a second if leases are short, so that a dead housekeeper has a successor before its lease
- * ends. */
+/* Less than a second if leases are short, so that a dead housekeeper has a successor before its lease ends. */
 static uint32_t pulse_ms(const struct worker *worker)
 {
     uint32_t quarter = worker->options.lease_ms / 4;
@@ -397,7 +398,7 @@ void pulse_answered(struct worker *worker, const struct event *event)
     worker_obey(worker, event->pulse.command);
     share_pulsed(worker);
     if (kept != worker->pulse.housekeeper) { chores_elected(worker, !kept); }
-    if (worker->pulse.waiting && worker->reclaim.at == NEVER && !worker->reclaim.out) { /* more than it has room for */
+    if (worker->pulse.waiting && worker->reclaim.at == NEVER && !worker->reclaim.out) { /* entries to take over */
         worker->reclaim.at = worker->now;
     }
     tight_pulsed(worker);
@@ -409,8 +410,8 @@ uint64_t pulse_due(const struct worker *worker)
     return look_at < worker->pulse_at ? look_at : worker->pulse_at;
 }
 
-/* A leaving worker must not return to the list of workers by a late heartbeat. A housekeeper that loses rank says so at
- * once. */
+/* A late heartbeat must not bring a leaving worker back to the list of workers. A housekeeper that loses rank reports
+ * that at once. */
 static void pulse_advance(struct worker *worker)
 {
     bool leaves = !worker_takes_more(worker) && worker->held.count == 0;
@@ -426,7 +427,7 @@ static void pulse_advance(struct worker *worker)
 
 /* --- when each chore is due --- */
 
-/* After a connect nothing is known of other workers: the server may have restarted and lost all leases. */
+/* After a connect nothing is known about other workers: the server may have restarted and lost all leases. */
 void chores_connected(struct worker *worker)
 {
     uint32_t sweep_ms = (uint32_t)sweep_interval_ms(worker);
@@ -434,7 +435,7 @@ void chores_connected(struct worker *worker)
     worker->promote_at = worker->reclaim.at = NEVER;
     worker->sweep.at = worker_after_ms(worker, sweep_ms / 2 + policy_random(&worker->random, sweep_ms / 2 + 1));
     worker->judge_at = worker_after_ms(worker, worker->options.lease_ms);
-    worker->pulse_at = worker->now; /* the first goes now, and nothing is claimed before it is answered */
+    worker->pulse_at = worker->now; /* the first is sent now, and nothing is claimed before it is answered */
     worker->pulse_known = worker->pulse.housekeeper = false;
 }
 
@@ -448,7 +449,7 @@ void chores_advance(struct worker *worker)
     }
     pulse_advance(worker);
     strays_advance(worker);
-    /* Also while the queue is paused: producers must be able to add. */
+    /* Mends even while the queue is paused, because producers must be able to add entries. */
     bool mends = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending &&
                  !worker->limits.proving;
     struct action *mend = mends && worker->now >= worker->mend_at ? worker_act(worker, ACTION_MEND) : NULL;
@@ -470,12 +471,12 @@ void chores_advance(struct worker *worker)
     }
 }
 
-/* --- watch: what only time brings about. Fixed windows end, rows expire, and a batch that hangs ends the worker,
- * because nothing else can end that batch --- */
+/* --- watch: events that only time brings about. Fixed windows end, rows expire, and a batch that hangs ends the
+ * worker, because nothing else can end that batch --- */
 
 enum { HANG_GRACE_MS = 200 };
 
-/* When the first of the running batches will have taken too long. Background batches may be slow. */
+/* The time at which the first of the running batches has taken too long. Background batches may be slow. */
 static uint64_t hangs_at(const struct worker *worker)
 {
     enum { BACKGROUND_FACTOR = 10 };
@@ -497,7 +498,7 @@ void watch_slept(struct worker *worker, uint64_t late_ns)
     }
 }
 
-/* An overdue batch may be back already if this process was stopped: it gets a moment more to be seen. */
+/* If this process was stopped, an overdue batch may be back already, so it gets a little more time. */
 bool watch_ends(struct worker *worker)
 {
     if (worker->now < hangs_at(worker)) {
@@ -511,7 +512,8 @@ bool watch_ends(struct worker *worker)
     return true;
 }
 
-/* Ends expired requests with all their rows. Each of these names its request, which may be gone once it is finished. */
+/* Ends expired requests with all their rows. All rows are read first, because each points to its request, which may be
+ * freed once it is finished. */
 void watch_expired(struct worker *worker)
 {
     struct request_list expired = {0};
@@ -527,7 +529,7 @@ void watch_expired(struct worker *worker)
     for (struct request *request; (request = request_list_pop(&expired)) != NULL;) { settle_finish(worker, request); }
 }
 
-/* Expired rows are answered even if no batch is cut, but not more often than this: it reads all waiting rows. */
+/* Answers expired rows even if no batch is cut, but only every EXPIRE_MS, because it reads all waiting rows. */
 void watch_advance(struct worker *worker)
 {
     enum { EXPIRE_MS = 50 };

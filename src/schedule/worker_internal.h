@@ -1,16 +1,16 @@
-/* What the worker's files share: its state, and what they do for each other. Private to schedule/worker*.c.
+/* The worker's state and the functions that its files call in each other. Private to schedule/worker*.c.
  *
  * worker_step.c          open, close, tune, dispatch of events, the next deadline
- * worker_read.c          reads of the streams and of our own pending lists, and the credit behind them
- * worker_admission.c     from an entry to its first stage, and what a Redis that is nearly full allows
- * worker_compute.c       prepare, window, batches and how long they may be, what becomes of rows, format
- * worker_limits.c        replies and entries that Redis' limits do not let through
+ * worker_read.c          reads of the streams and of our own pending lists, and the credit that limits them
+ * worker_admission.c     from an entry to its first stage, and the limits of a Redis that is nearly full
+ * worker_compute.c       prepare, window, batches and how long they may be, the outcome of rows, format
+ * worker_limits.c        replies and entries that exceed Redis' limits
  * worker_quarantine.c    suspects: in groups, or one at a time while nothing else runs
  * worker_settle.c        outcomes and their way to Redis, release, drain and exit
  * worker_housekeeping.c  lease, pulse, promotion, mending, reclaim, sweep, caps and fair shares; expiry and hangs
  *
  * A handler takes one kind of event. An `advance` runs in every step and does all that can be done now: it appends
- * actions, or leaves work for the next step when memory has run out (worker->starved). A request moved into one of the
+ * actions, or leaves work for the next step if memory has run out (worker->starved). A request moved into one of the
  * worker's lists has been given away. */
 #ifndef SCHEDULE_WORKER_INTERNAL_H
 #define SCHEDULE_WORKER_INTERNAL_H
@@ -21,12 +21,12 @@
 
 #define NEVER UINT64_MAX
 
-/* How much goes in one call, and how long a pause is. */
+/* Sizes of calls and lengths of pauses. */
 enum {
     LIST_MOST =
         32, /* requests in one PREPARE or FORMAT: few crossings, but a burst still spreads over several threads */
     PREP_MOST = 256,          /* requests at the prep threads, beyond which only class high follows */
-    PREP_BRIEF = 64,          /* likewise while urgent requests are around */
+    PREP_BRIEF = 64,          /* the same limit while urgent requests are around */
     PREP_LOW = 2,             /* requests of class low there, beyond which more of it wait while online requests come */
     SETTLE_ENTRIES = 64,      /* in one call of the script */
     SETTLE_BYTES = 32 * 1024, /* reply bytes in one call: longer calls delay all other clients, and Redis grows and
@@ -34,9 +34,9 @@ enum {
     SETTLES_OUT = 4,          /* calls in flight at once, so that a round trip is not the limit */
     RELEASE_ENTRIES = 64,
     LOOK_BYTES = 1 << 20, /* bytes of entries that a script reads in one call; a single entry may be larger */
-    READ_MOST = 128,      /* entries in one read; larger answers make Redis wait for the settles behind them */
+    READ_MOST = 128,      /* entries in one read; larger answers make Redis wait for the settles after them */
     RECLAIM_MOST = 64,
-    ENOUGH_MOST = 32, /* tenants that are distinguished */
+    ENOUGH_MOST = 32, /* tenants that a search tells apart */
     OWN_MOST = 256,   /* READ_OWN; halved when no answer arrives */
     PAUSE_MS = 100,   /* after a script that failed, before the next try */
     STARVED_MS = 10,  /* after an allocation failed */
@@ -44,35 +44,35 @@ enum {
     CALL_PAUSE = 3,   /* a search that continues pauses this many times as long as its last call took */
 };
 
-enum { POISON_RUNS = 3 }; /* crashes in runs alone that make a request poison */
+enum { POISON_RUNS = 3 }; /* number of crashes in runs alone that make a request poison */
 
-/* Where the one suspect that runs alone is. */
+/* The stage of the one suspect that runs alone. */
 enum quarantine_stage {
     QUARANTINE_NONE,
-    QUARANTINE_UNSURE,   /* its run is to be recorded, perhaps again */
-    QUARANTINE_RECORDED, /* to be prepared */
+    QUARANTINE_UNSURE,   /* its run must be recorded, perhaps again */
+    QUARANTINE_RECORDED, /* it must be prepared */
     QUARANTINE_PREPARED,
     QUARANTINE_COMPUTED,
     QUARANTINE_AWAY, /* with the executor, or being settled */
 };
 
-/* What is kept for each class. */
+/* The state of a class. */
 struct class_state {
     double mean_tokens, mean_bytes; /* of an entry, moving means */
     double largest_bytes;           /* of recent entries; halved with every read */
     uint32_t asked;                 /* entries that a reclaim or sweep in flight may bring */
     bool left_out;                  /* of reads, for lack of room */
     bool busy;                      /* the last read brought as many of its entries as it could */
-    bool over_cap;                  /* more requests may have to be refused */
+    bool over_cap;                  /* perhaps more requests must be refused */
     struct entry_id shed_after;     /* unread entries up to here hold no cancels */
     struct entry_id newest;         /* the last entry that a read brought; 0-0: none yet */
-    struct entry_id shed_before;    /* from here on all to be refused were taken; 0-0: none yet */
+    struct entry_id shed_before;    /* all entries to refuse from here on were taken; 0-0: none yet */
 
     bool tenants;                   /* an entry named a tenant since the backlog began */
-    uint64_t fair_at, fair_pass_at; /* when to look next; when to look at the middle, not the tail */
+    uint64_t fair_at, fair_pass_at; /* the next search; until fair_pass_at, searches are at the tail only */
     struct entry_id fair_after;     /* where the pass continues */
     struct entry_id fair_first;     /* where this pass, or an earlier one, found its first entry */
-    struct entry_id fair_tail;      /* everything up to here was looked at once */
+    struct entry_id fair_tail;      /* all entries up to here were searched once */
     bool fair_found, fair_tail_known, fair_at_tail;
 };
 
@@ -87,14 +87,14 @@ struct round {
     bool took;     /* it has taken something since it began */
 };
 
-/* Entries that are pending in our name and that we do not hold; see worker_read.c. */
+/* Entries that are pending in our name but that we do not hold; see worker_read.c. */
 struct strays {
     bool listing; /* ACTION_LIST_OWN is out */
-    bool reading; /* the READ_OWN that is out is of those found */
+    bool reading; /* the READ_OWN that is out reads those found */
     bool more;    /* some were taken: list again at once */
     uint64_t list_at;
     struct entry_id after[CLASS_COUNT]; /* where the pass through our pending list continues … */
-    struct entry_id end[CLASS_COUNT];   /* … and beyond which it begins again; 0-0: at the end of the list */
+    struct entry_id end[CLASS_COUNT];   /* … and after which it begins again; 0-0: at the end of the list */
     struct stray {
         enum request_class class;
         struct entry_id id;
@@ -105,43 +105,44 @@ struct strays {
 /* How tight Redis' memory is. */
 enum memory_level { MEMORY_ROOM, MEMORY_TIGHT, MEMORY_TRICKLE };
 
-/* What Redis' memory allows. The counters only grow; what has begun and not ended will become replies. */
+/* The work that Redis' memory allows. The counters only grow; requests that have begun and not ended will become
+ * replies. */
 struct tight {
     enum memory_level level;
     uint64_t begun_bytes,
         ended_bytes;                  /* estimated replies: of all requests that ever began; of those that have ended */
     uint32_t begun;                   /* requests that began and have not ended */
     uint64_t ended_asked, ended_then; /* ended_bytes when the last pulse was sent, and when the last answered one was */
-    uint64_t allowed;                 /* begun_bytes may exceed ended_then by so many; UINT64_MAX: no limit */
+    uint64_t allowed;                 /* how far begun_bytes may exceed ended_then; UINT64_MAX: no limit */
     uint32_t turn_reads, turn_begins; /* trickle: requests that may still be read, and begun, in this turn */
     uint64_t turn_used;               /* the most memory that Redis has used since the turn began */
-    uint64_t turn_at;                 /* when the next turn is due whatever Redis uses */
-    uint32_t pause_ms;                /* between two such turns */
+    uint64_t turn_at;                 /* when the next turn is due however much Redis uses */
+    uint32_t pause_ms;                /* between two turns that are due by time */
 };
 
-/* How often in a row the connection was closed while only this entry was read on it. */
+/* Counts how often in a row the connection was closed while only this entry was read on it. */
 struct cut_entry {
     enum request_class class;
     struct entry_id id;
     uint32_t cuts;
 };
 
-/* The limits of Redis, as far as they have shown. */
+/* The limits of Redis, as far as they are known. */
 struct limits {
     uint64_t answer_bytes, answer_grows_at; /* the size of one answer; when to try twice as much */
     bool read_lost, alone_lost, claim_lost; /* READ, READ_OWN of one entry, or a claim was out when the connection
                                                broke */
-    bool own_by_id;                         /* what is pending with us is listed by id, and read one at a time */
-    struct cut_entry alone;                 /* the one that is read alone, or was read last */
+    bool own_by_id;                         /* entries pending with us are listed by id, and read one at a time */
+    struct cut_entry alone;                 /* the entry that is read alone, or the last such one */
     struct cut_entry entry;                 /* the last one with which the connection was lost */
-    uint64_t entries_until;                 /* until then one proof is enough for an entry */
+    uint64_t entries_until;                 /* until then one proof against an entry is enough */
     uint64_t wary_until;                    /* until then large replies are sent one at a time */
-    size_t reply_bytes;                     /* a reply of that length could not be sent: likewise … */
-    uint64_t replies_until;                 /* … those that are as long, until then */
+    size_t reply_bytes;                     /* a reply of that length could not be sent, so … */
+    uint64_t replies_until;                 /* … until then, no reply that is as long is sent */
     bool proving;                           /* a reply with which the connection was lost is out again */
 };
 
-/* Written by the thread of worker_step only. */
+/* Only the thread of worker_step writes it. */
 struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.Padding) */
     struct worker_options options;
     uint64_t random; /* state of the jitter */
@@ -150,7 +151,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct worker_histograms histograms;
     struct held held;
 
-    /* The step at hand. */
+    /* The current step. */
     uint64_t now;
     uint64_t wakes_at; /* the deadline returned by the step before */
     struct actions *actions;
@@ -158,34 +159,34 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
 
     /* The connection to Redis. */
     bool connected, lease_lost;
-    uint64_t redis_ms, redis_ms_at; /* Redis' clock, and when it said so; 0: unknown */
-    bool quiet;                     /* an operator wants nothing claimed */
-    uint64_t quiet_until;           /* no new call until then: one has just failed */
+    uint64_t redis_ms, redis_ms_at; /* Redis' clock, and when it was read; 0: unknown */
+    bool quiet;                     /* an operator forbids new claims */
+    uint64_t quiet_until;           /* no new call until then, because one has just failed */
     bool reading, reading_own, renewing, promoting, mending, releasing, pulsing, sharing;
     uint64_t shared_at; /* when the search for tenants that is out was sent */
-    bool shared_aside;  /* its finds are set aside for others */
+    bool shared_aside;  /* it sets entries aside for other workers */
     uint64_t renew_at, promote_at, mend_at, judge_at, pulse_at;
     uint64_t pulsed_at;    /* when the last pulse was answered */
     uint32_t mends_failed; /* in a row */
     struct round reclaim, sweep;
     struct class_state classes[CLASS_COUNT];
     uint32_t read_count; /* of the read in flight, per class */
-    bool small_turn;     /* the next read takes all classes, however small one's room makes it */
+    bool small_turn;     /* the next read takes all classes, however small the room of one makes it */
     uint64_t unblock_at; /* no other unblock until then */
     uint64_t own_at;     /* when to read our own pending lists; NEVER: they are known */
     enum request_class own_class;
     struct entry_id own_after;
-    struct entry_id own_next; /* to be read alone; 0-0: none */
-    enum own_part own_part;   /* what the read of them in flight brings */
-    bool own_refused;         /* own_next cannot be read: only its address is asked for */
+    struct entry_id own_next; /* the next entry to read alone; 0-0: none */
+    enum own_part own_part;   /* the part that the own read in flight brings */
+    bool own_refused;         /* own_next cannot be read: only its address is requested */
     uint32_t own_count;
-    bool own_anew; /* the read of them in flight came too early: begin again */
+    bool own_anew; /* the own read in flight came too early: begin again */
     struct strays strays;
     bool reclaim_unsure; /* a reclaim's answer or a lease was lost: own entries we do not know may be suspects */
 
-    /* The queue, as the last pulse saw it. */
+    /* The queue, by the last pulse. */
     bool pulse_known;
-    enum housekeeper_rank told_rank; /* with the last pulse */
+    enum housekeeper_rank told_rank; /* sent with the last pulse */
     struct pulse pulse;
     struct tight tight;
     char enough[ENOUGH_MOST][TENANT_MAX + 1];
@@ -198,10 +199,10 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct cost cost; /* of a batch on one compute thread */
     struct tune tune;
     struct cost_shape mean_row;        /* of recent rows */
-    double second_tokens;              /* a second's work; at least a full batch for each that may be out */
+    double second_tokens;              /* a second's work; at least a full batch for each one that may be out */
     uint64_t online_at, online_before; /* when the last two requests of class high or normal came; 0: never */
     uint64_t hurry_at;                 /* when the last urgent one came; 0: never */
-    struct batch_list retries;         /* halves of failed batches, in the order to run */
+    struct batch_list retries;         /* halves of failed batches, in the order of their runs */
     struct batch_list running;         /* with the executor */
     struct request_list to_format;
     struct request_list ready;
@@ -214,18 +215,18 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct request_list to_release;
     uint32_t at_prep;     /* requests at prep threads */
     uint32_t at_prep_low; /* those of class low */
-    uint64_t hang_seen;   /* since when a batch is overdue; 0: none */
-    uint64_t expire_at;   /* the earliest time to check for expired rows */
+    uint64_t hang_seen;   /* when a batch was first seen overdue; 0: none is */
+    uint64_t expire_at;   /* the earliest time of the next check for expired rows */
 
     /* Suspects. */
-    struct request_list suspects[CLASS_COUNT]; /* to run in groups */
-    uint32_t grouped, grouped_low;             /* members of the group that runs; those of class low */
+    struct request_list suspects[CLASS_COUNT]; /* those that run in groups */
+    uint32_t grouped, grouped_low;             /* members of the group that runs; of these, those of class low */
     bool recording;                            /* runs of a group are being recorded */
     uint32_t urgent;                /* urgent suspects: nothing is taken over before their runs are recorded */
-    struct request_list quarantine; /* to run alone, one at a time */
-    bool asked;                     /* it wants the process for itself */
+    struct request_list quarantine; /* those that run alone, one at a time */
+    bool asked;                     /* it has asked for the whole process */
     enum turn turn;
-    uint64_t turn_ends;    /* TURN_ALONE: no further suspect begins then */
+    uint64_t turn_ends;    /* TURN_ALONE: no further suspect begins after this */
     struct request *alone; /* the suspect that runs alone now */
     enum quarantine_stage alone_stage;
     struct row *alone_rows; /* its waiting rows, by `next` */
@@ -242,10 +243,10 @@ void read_entries(struct worker *worker, const struct event *event);        /* E
 void run_prepared(struct worker *worker, const struct event *event);        /* EVENT_PREPARED: tokenised rows */
 void run_batch(struct worker *worker, const struct event *event);           /* EVENT_BATCH: computed, or failed */
 void run_formatted(struct worker *worker, const struct event *event);       /* EVENT_FORMATTED: encoded replies */
-void run_device_lost(struct worker *worker, const struct event *event);     /* EVENT_DEVICE_LOST: what is left */
+void run_device_lost(struct worker *worker, const struct event *event);     /* EVENT_DEVICE_LOST: devices left */
 void strays_listed(struct worker *worker, const struct event *event);       /* EVENT_OWN_LISTED: ids pending with us */
 void quarantine_recorded(struct worker *worker, const struct event *event); /* EVENT_RUN_RECORDED: suspects may run */
-void quarantine_turn(struct worker *worker, const struct event *event);     /* EVENT_TURN: who has the process alone */
+void quarantine_turn(struct worker *worker, const struct event *event);     /* EVENT_TURN: a new turn has begun */
 void settle_settled(struct worker *worker, const struct event *event);      /* EVENT_SETTLED: a verdict on each */
 void settle_released(struct worker *worker, const struct event *event);     /* EVENT_RELEASED: given back */
 void chores_lease(struct worker *worker, const struct event *event);        /* EVENT_LEASE: renewed, or lost */
@@ -255,25 +256,25 @@ void pulse_answered(struct worker *worker, const struct event *event);      /* E
 
 /* --- worker_step.c --- */
 
-/* EVENT_QUIET, RESUME, DRAIN, STOP: does what an operator wants; nothing for other kinds. */
+/* EVENT_QUIET, RESUME, DRAIN, STOP: obeys an operator's order; does nothing for other kinds. */
 void worker_obey(struct worker *worker, enum event_kind kind);
 
-/* Appends an action to this step's, for the caller to fill in. NULL (and starved) when memory ran out. */
+/* Appends an action to those of this step, for the caller to fill in. NULL (and starved) when memory ran out. */
 struct action *worker_act(struct worker *worker, enum action_kind kind);
 
-/* Whether Redis may be called: connected, and not in the pause after a call that failed. */
+/* Returns whether Redis may be called: connected, and not in the pause after a call that failed. */
 bool worker_may_call(const struct worker *worker);
 
-/* A call has failed: starts that pause. */
+/* Starts the pause after a call that failed. */
 void worker_call_failed(struct worker *worker);
 
-/* Whether work may begin: neither draining nor without a lease. */
+/* Returns whether work may begin: neither draining nor without a lease. */
 bool worker_takes_more(const struct worker *worker);
 
-/* Whether new entries may be claimed: it takes more, and no operator forbids it. */
+/* Returns whether new entries may be claimed: it takes more, and no operator forbids it. */
 bool worker_claims(const struct worker *worker);
 
-/* Whether this worker does the queue's chores now: it is the housekeeper, and it claims. */
+/* Returns whether this worker does the queue's chores now: it is the housekeeper, and it claims. */
 bool worker_keeps_house(const struct worker *worker);
 
 /* Adds a value to a moving mean (of about the last 32). */
@@ -291,36 +292,36 @@ void worker_clock(struct worker *worker, uint64_t redis_ms);
 /* Redis' clock now, extrapolated; 0: unknown. Units: unix ms. */
 uint64_t worker_redis_ms(const struct worker *worker);
 
-/* How long until a time of Redis' clock; 0 when that is past or the clock unknown. */
+/* The ms until a time of Redis' clock; 0 if that is past or the clock is unknown. */
 uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms);
 
 /* --- worker_read.c --- */
 
-/* Something may be pending with us that is not held: reads our own lists from the start. */
+/* Reads our own lists from the start, because entries may be pending with us that are not held. */
 void read_own_again(struct worker *worker);
 
-/* Likewise after a while, unless it is due sooner anyway. */
+/* The same after a while, unless it is due sooner anyway. */
 void read_own_after_ms(struct worker *worker, uint64_t ms);
 
-/* Asks what is pending in our name, about once a second, with a pulse. */
+/* Lists the entries that are pending in our name, about once a second, with a pulse. */
 void strays_advance(struct worker *worker);
 
-/* How many entries of a class its credit allows, by their recent weight. */
+/* The number of entries of a class that its credit allows, by their recent weight. */
 uint32_t read_room(const struct worker *worker, enum request_class class);
 
-/* Likewise for entries claimed ahead of their turn, which have a quarter of the credit for themselves. */
+/* The same for entries claimed ahead of their turn, which have a separate quarter of the credit. */
 uint32_t read_room_ahead(const struct worker *worker, enum request_class class);
 
 /* The bytes of each class that may be held for all devices together. */
 uint64_t read_credit_bytes(const struct worker *worker);
 
-/* Likewise the tokens of a class. */
+/* The tokens of a class that may be held for all devices together. */
 double read_credit_tokens(const struct worker *worker, enum request_class class);
 
-/* How many of at most `most` entries of a class fit into one answer, by the size of recent ones; at least 1. */
+/* The number of entries of a class, at most `most`, that fit into one answer by their recent size; at least 1. */
 uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most);
 
-/* Keeps one read in flight, and ends one that blocks while a better one is possible. */
+/* Keeps one read in flight, and ends a blocked one if a better one is possible. */
 void read_advance(struct worker *worker);
 
 /* --- worker_admission.c --- */
@@ -328,38 +329,38 @@ void read_advance(struct worker *worker);
 /* The bytes of an entry's fields. */
 uint64_t entry_bytes(const struct entry *entry);
 
-/* Makes a request of an entry, holds it and routes it. A request that is held already only notes the delivery. */
+/* Makes a request of an entry, holds it and routes it. If it is held already, only the delivery is noted. */
 void admit_entry(struct worker *worker, const struct entry *entry);
 
-/* The name a request brought was not its own (VERDICT_NOT_ITS_NAME): drops it and settles the request again. */
+/* Drops the name of a request that was not its own (VERDICT_NOT_ITS_NAME), and settles the request again. */
 void admit_disowned(struct worker *worker, struct request *request);
 
-/* Too many requests wait for their time (VERDICT_LATER_FULL): refuses this one. */
+/* Refuses a request, because too many wait for their time (VERDICT_LATER_FULL). */
 void admit_refused(struct worker *worker, struct request *request);
 
-/* Whether it is too late to start a request. If so it has its code, and the caller finishes it. */
+/* Returns whether it is too late to start a request. If so, it has its code, and the caller finishes it. */
 bool admit_expired(const struct worker *worker, struct request *request);
 
-/* How long after an answered pulse the next one follows, by what waits for memory. Units: ms. */
+/* The time from an answered pulse to the next one; shorter while requests wait for memory. Units: ms. */
 uint64_t tight_look_ms(const struct worker *worker);
 
-/* A pulse is sent: what has ended by now is in the memory it will report. */
+/* Notes that a pulse is sent: the memory that it reports will include replies of requests that have ended by now. */
 void tight_asked(struct worker *worker);
 
-/* A pulse reported what Redis uses: works out how many bytes of replies may begin until the next one, and, in a
+/* Computes from the memory that a pulse reported how many bytes of replies may begin until the next one, and, in a
  * trickle, whether it is our turn. */
 void tight_pulsed(struct worker *worker);
 
-/* How many entries may be read now, at most `most`. */
+/* The number of entries that may be read now, at most `most`. */
 uint32_t tight_reads(const struct worker *worker, uint32_t most);
 
-/* How many of the first `most` of a list may begin now. In a trickle the first of a turn always may. */
+/* The number of the first `most` requests of a list that may begin now. In a trickle the first of a turn always may. */
 uint32_t tight_begins(const struct worker *worker, const struct request_list *list, uint32_t most);
 
-/* A request begins: counts its future reply, once. */
+/* Counts the future reply of a request that begins, once. */
 void tight_begun(struct worker *worker, struct request *request);
 
-/* A request has ended, begun or not. */
+/* Counts a request that has ended, begun or not. */
 void tight_ended(struct worker *worker, struct request *request);
 
 /* --- worker_compute.c --- */
@@ -367,13 +368,13 @@ void tight_ended(struct worker *worker, struct request *request);
 /* Starts with the calibrated cost and the target of the options. */
 void pace_open(struct worker *worker);
 
-/* A request's outcome is in Redis: measures how long it took, for the target only if it was an ordinary run. */
+/* Measures how long a request took, now that its outcome is in Redis; for the target only if it was an ordinary run. */
 void pace_answered(struct worker *worker, const struct request *request);
 
-/* Whether producers wait for answers: two requests of class high or normal came recently. */
+/* Returns whether producers wait for answers: two requests of class high or normal came recently. */
 bool pace_is_online(const struct worker *worker);
 
-/* Recomputes a second's work (worker->second_tokens): speed, devices or options have changed. */
+/* Recomputes a second's work (worker->second_tokens) after speed, devices or options have changed. */
 void pace_second(struct worker *worker);
 
 /* Rows per second with all compute threads busy, in full batches of recent texts; 0: unknown. */
@@ -382,7 +383,7 @@ double pace_rows_per_s(const struct worker *worker);
 /* Queues a request for preparing. */
 void run_accept(struct worker *worker, struct request *request);
 
-/* Sends formats, retried batches, suspects or new batches, and prepares, in that order. */
+/* Sends, in this order: formats, retried batches, suspects or new batches, and prepares. */
 void run_advance(struct worker *worker);
 
 /* Sends at most `most` requests of a list to the prep threads (ACTION_PREPARE or ACTION_FORMAT). False, with nothing
@@ -395,42 +396,42 @@ void run_submit(struct worker *worker, struct action *action, struct batch *batc
 /* The limits of the next batch, in size and in time. */
 struct window_limits run_limits(const struct worker *worker);
 
-/* Releases all that has not started. Requests with rows out follow when the last row is back. */
+/* Releases all requests that have not started. Requests with rows out follow when the last row is back. */
 void run_unstarted(struct worker *worker);
 
 /* Counts the rows of a new batch, and their duplicates, as out. */
 void rows_go(struct worker *worker, const struct batch *batch);
 
-/* Takes a request's waiting rows out of the window: they need not run. */
+/* Takes a request's waiting rows out of the window, because they need not run. */
 void rows_drop(struct worker *worker, struct request *request);
 
 /* --- worker_limits.c --- */
 
-/* A new worker, or a new server: no limit is known. */
+/* Starts without known limits, for a new worker or a new server. */
 void limits_open(struct worker *worker);
 
 /* The most bytes that one answer should have. */
 uint64_t limits_answer_bytes(const struct worker *worker);
 
-/* How many of at most `most` entries a claim may bring: as many as ever while no limit is known. */
+/* The number of entries, at most `most`, that a claim may bring: `most` while no limit is known. */
 uint32_t limits_claim(const struct worker *worker, enum request_class class, uint32_t most);
 
-/* New entries are read: after a long while an answer may be larger again. */
+/* Lets answers grow again after a long while, when new entries are read. */
 void limits_asked(struct worker *worker);
 
-/* EVENT_CONNECTED, before settle_connected: what the loss says about reads and claims that were out. */
+/* EVENT_CONNECTED, before settle_connected: learns from the loss about reads and claims that were out. */
 void limits_connected(struct worker *worker, enum loss loss);
 
-/* Whether an entry of our own lists that is not held cannot be read. */
+/* Returns whether an entry of our own lists that is not held cannot be read. */
 bool limits_entry_refused(struct worker *worker, enum request_class class, struct entry_id id);
 
-/* Whether this reply is to be sent while no other large one is out. */
+/* Returns whether this reply must be sent while no other large one is out. */
 bool limits_sends_alone(const struct worker *worker, const struct request *request);
 
-/* Whether this reply cannot be sent. If so its request has its code, and the caller finishes it. */
+/* Returns whether this reply cannot be sent. If so, its request has its code, and the caller finishes it. */
 bool limits_reply_refused(const struct worker *worker, struct request *request);
 
-/* EVENT_CONNECTED: what the loss says about a reply that waits to be sent. */
+/* EVENT_CONNECTED: learns from the loss about a reply that waits to be sent. */
 void limits_reply_unanswered(struct worker *worker, struct request *request, enum loss loss);
 
 /* --- worker_quarantine.c --- */
@@ -438,17 +439,18 @@ void limits_reply_unanswered(struct worker *worker, struct request *request, enu
 /* Queues a suspect for a group, or to run alone. */
 void quarantine_add(struct worker *worker, struct request *request);
 
-/* Drops waiting suspects: without a lease they are not ours to run. They stay pending. */
+/* Drops waiting suspects, because without a lease we may not run them. They stay pending. */
 void quarantine_forget(struct worker *worker);
 
-/* Records the next group, asks for the process, or takes the suspect that runs alone a step further. True while some
- * worker has the process: nothing else may be prepared or cut then. */
+/* Records the next group, asks for the process, or takes the suspect that runs alone a step further. True while a
+ * worker has the process alone: nothing else may be prepared or cut then. */
 bool quarantine_advance(struct worker *worker);
 
-/* The suspect that runs alone was prepared: all its rows are to run. */
+/* Queues all rows of the suspect that runs alone, which was prepared. */
 void quarantine_prepared(struct worker *worker);
 
-/* A request has left the worker, perhaps before its run was recorded: if it was a suspect, the next one may follow. */
+/* Notes that a request has left the worker, perhaps before its run was recorded: if it was a suspect, the next one may
+ * follow. */
 void quarantine_ended(struct worker *worker, struct request *request);
 
 /* --- worker_settle.c --- */
@@ -456,7 +458,7 @@ void quarantine_ended(struct worker *worker, struct request *request);
 /* A number in 0 .. below-1 from a generator: the same state repeats a run. */
 uint32_t policy_random(uint64_t *random, uint32_t below);
 
-/* Backoff before the run after `attempt`: backoff_ms doubled for each, ±20 %, at most the cap. Units: ms. */
+/* The pause before the run after `attempt`: backoff_ms, doubled for each attempt, ±20 %, at most the cap. Units: ms. */
 uint32_t policy_backoff_ms(const struct worker_options *options, uint32_t attempt, uint64_t *random);
 
 /* Turns a request's code into its outcome: done; a retry while the code is transient, attempts are left and the next
@@ -467,7 +469,7 @@ void policy_judge(const struct worker_options *options, struct request *request,
 /* The reply code for a forward pass that failed with a single row. */
 enum reply_code policy_code(enum status status);
 
-/* Just connected: what was on its way to Redis is sent again, or refused. */
+/* Just connected: sends calls that were on their way to Redis again, or refuses their requests. */
 void settle_connected(struct worker *worker, enum loss loss);
 
 /* Judges a request by its code and makes it ready to settle. */
@@ -476,7 +478,7 @@ void settle_finish(struct worker *worker, struct request *request);
 /* Makes a request ready to settle with an outcome decided elsewhere. */
 void settle_as(struct worker *worker, struct request *request, enum outcome outcome);
 
-/* Its message is no longer in the stream: to be settled as OUTCOME_GONE. */
+/* Makes a request whose message is no longer in the stream ready to settle as OUTCOME_GONE. */
 void settle_gone(struct worker *worker, struct request *request);
 
 /* Queues a request to be given back unfinished. */
@@ -485,8 +487,8 @@ void settle_release(struct worker *worker, struct request *request);
 /* Sends settles and releases, and finishes a drain or rejoins when nothing is held. */
 void settle_advance(struct worker *worker);
 
-/* Begins to leave: gives back what has not started and exits when the rest is done, at the latest after timeout_ms. A
- * further call can only shorten that. A status other than STATUS_OK becomes the exit's. */
+/* Begins to leave: gives back requests that have not started and exits when the others are done, at the latest after
+ * timeout_ms. A further call can only shorten that time. A status other than STATUS_OK becomes that of the exit. */
 void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status);
 
 /* Takes a request out of the table and frees it. */
@@ -500,28 +502,28 @@ void chores_connected(struct worker *worker);
 /* EVENT_ENTRIES of READ_RECLAIM or READ_SWEEP: continues the round, with the next class or after its pause. */
 void chores_claimed(struct worker *worker, const struct event *event);
 
-/* An entry came whose id is ahead of the clock. */
+/* Schedules mending, because an entry came whose id is ahead of the clock. */
 void chores_mend_soon(struct worker *worker);
 
-/* Does what is due: renew, pulse, reclaim, sweep, mend, promote. */
+/* Does the chores that are due: renew, pulse, reclaim, sweep, mend, promote. */
 void chores_advance(struct worker *worker);
 
-/* When the next pulse is due: each second, sooner while something waits for Redis' memory. Units: monotonic ns. */
+/* The time of the next pulse: each second, sooner while requests wait for Redis' memory. Units: monotonic ns. */
 uint64_t pulse_due(const struct worker *worker);
 
 /* EVENT_ENTRIES of READ_SHED or READ_FAIR: notes where to continue. */
 void share_answered(struct worker *worker, const struct event *event);
 
-/* Refuses what is above a cap, and looks for tenants that wait behind another; one call at a time. */
+/* Refuses requests above a cap, and looks for tenants that wait because of another; one call at a time. */
 void share_advance(struct worker *worker);
 
-/* When the next search for tenants is due; NEVER: no tenant is in the way. Units: monotonic ns. */
+/* The time of the next search for tenants; NEVER: no tenant blocks others. Units: monotonic ns. */
 uint64_t share_deadline(const struct worker *worker);
 
-/* Whether a batch hangs; the worker then exits without giving anything back. */
+/* Returns whether a batch hangs; the worker then exits without giving anything back. */
 bool watch_ends(struct worker *worker);
 
-/* This process was stopped for a while, and so were its compute threads: that time counts against no batch. */
+/* Notes that this process, with its compute threads, was stopped for a while: that time counts against no batch. */
 void watch_slept(struct worker *worker, uint64_t late_ns);
 
 /* Answers the requests whose rows the window has put aside as expired. */
@@ -530,7 +532,7 @@ void watch_expired(struct worker *worker);
 /* Looks for expired rows while no batch is cut. */
 void watch_advance(struct worker *worker);
 
-/* When the next batch hangs, row expires or fixed window ends. Units: monotonic ns; NEVER: none will. */
+/* The time when the next batch hangs, row expires or fixed window ends. Units: monotonic ns; NEVER: none. */
 uint64_t watch_deadline(const struct worker *worker);
 
 #endif

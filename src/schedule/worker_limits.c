@@ -1,23 +1,24 @@
-/* Redis closes a connection without a word when what it sends or receives there exceeds one of its limits:
+/* Redis closes a connection without a message when it sends or receives more there than one of its limits:
  * client-output-buffer-limit, client-query-buffer-limit, proto-max-bulk-len, maxmemory-clients. A worker's login may
- * not ask for them, so they are concluded from what happens. The only evidence is a server that is the same process as
+ * not read the limits, so they are concluded from events. The only evidence is a server that is the same process as
  * before and has closed one of our two connections, not both (LOSS_READER, LOSS_WRITER). Then:
  *
- * - Large replies are sent one at a time for a while, and nothing that may bring a large answer is out on the same
- *   connection. A reply whose connection is closed LIMIT_PROOFS times like that cannot be sent: its request is answered
- *   too_large. For a while so is every reply that is at least as long.
+ * - Large replies are sent one at a time for a while, and no call that may bring a large answer is out on the same
+ *   connection. A reply whose connection is closed LIMIT_PROOFS times in this way cannot be sent: its request is
+ *   answered too_large, and for a while so is every request whose reply is at least as long.
  * - Our pending entries are listed by id, and those that are not held are read alone. An entry whose connection is
- * closed LIMIT_PROOFS times like that cannot be read: it is answered too_large, unread; for a while once is enough.
- * - Other answers are asked for in smaller pieces.
+ *   closed LIMIT_PROOFS times in this way cannot be read: it is answered too_large, unread; for a while one such time
+ *   is enough.
+ * - Other answers are requested in smaller pieces.
  *
- * A restarted server makes all of that void, and a connection that ends in any other way says nothing. */
+ * A restarted server cancels all of this, and a connection that ends in any other way is no evidence. */
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
 enum {
     LIMIT_PROOFS = 3,
-    LARGE_BYTES = 64 << 10, /* no limit on what a client may send is below 1 MiB, but for maxmemory-clients */
-    ANSWER_BYTES = 4 << 20, /* one answer: Redis does nothing else while it writes one */
+    LARGE_BYTES = 64 << 10, /* no limit on the bytes that a client sends is below 1 MiB, except maxmemory-clients */
+    ANSWER_BYTES = 4 << 20, /* of one answer: Redis does nothing else while it writes one */
     ANSWER_LEAST_BYTES = 32 << 10,
     ANSWER_GROWS_MS = 10 * 60 * 1000,
     WARY_MS = 60 * 1000,
@@ -114,7 +115,7 @@ void limits_reply_unanswered(struct worker *worker, struct request *request, enu
     if (loss == LOSS_RESTART) { request->lifetime.cuts = 0; }
     if (loss != LOSS_WRITER || !was_out || !large) { return; }
     limits->wary_until = worker_after_ms(worker, WARY_MS);
-    /* The first time others may have been on their way, too. */
+    /* The first time, other replies may have been on their way, too. */
     if (request->lifetime.cuts == 0 || request->lifetime.alone) { request->lifetime.cuts++; }
     if (request->lifetime.cuts <= LIMIT_PROOFS) { return; }
     limits->reply_bytes = request->output.reply.length;

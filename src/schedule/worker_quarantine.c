@@ -1,26 +1,26 @@
 /* Suspects: entries that a dead worker had held. One of them may have killed it; most are innocent, and there can be
- * many. So each one's run is recorded before it starts: should this process die, the record says whose runs may be to
+ * many. So the run of each is recorded before it starts: if this process dies, the record says which runs may be to
  * blame.
  *
  * Suspects without a crash on record run in groups: up to GROUP_MOST are recorded with one call and are requests like
- * any other from then on, beside new ones. If the process dies, the whole group has a crash on record, even if a new
- * request was to blame; that costs each member one run alone.
+ * any other from then on, together with new ones. If the process dies, the whole group has a crash on record, even if a
+ * new request was to blame; that costs each member one run alone.
  *
  * Suspects with a crash on record are quarantined: each is recorded, tokenised, computed and formatted while this
- * process, with all its workers (struct alone), does nothing else, not even read. If the process dies now, it is known
- * whose run it was. Three such deaths make a request poison. Groups wait until the quarantine is empty, but for urgent
- * suspects: a run alone that kills the process would be one more takeover of theirs. */
+ * process, with all its workers (struct alone), does nothing else, not even read. If the process dies now, the guilty
+ * run is known. Three such deaths make a request poison. Groups wait until the quarantine is empty, except urgent
+ * suspects: a run alone that kills the process would add a takeover to their count. */
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-/* Its run is on record now, or never will be. */
+/* Called when a request's run is on record, or never will be. */
 static void recorded(struct worker *worker, struct request *request)
 {
     worker->urgent -= request->retry.urgent;
     request->retry.urgent = request->retry.on_record = false;
 }
 
-/* The request leaves the group, or the run alone: the next one may be chosen. */
+/* Takes the request out of the group, or ends its run alone: the next one may be chosen. */
 static void quarantine_leave(struct worker *worker, struct request *request)
 {
     worker->grouped -= request->retry.grouped;
@@ -62,8 +62,8 @@ void quarantine_add(struct worker *worker, struct request *request)
     *list = first;
 }
 
-/* It is still pending with us. If our own list brings it back, it is as suspect as before. One that may be on record is
- * given back, which clears the record. */
+/* Forgets suspects, which stay pending with us. If our own list brings one back, it is a suspect again. One that may be
+ * on record is given back, which clears the record. */
 static void forget(struct worker *worker, struct request_list *list)
 {
     for (struct request *request; (request = request_list_pop(list)) != NULL;) {
@@ -108,7 +108,7 @@ static void member_recorded(struct worker *worker, struct request *request)
     }
 }
 
-/* Whether they are on record is unknown: they are recorded again, before others. */
+/* Queues the members to be recorded again, before others, because it is unknown whether they are on record. */
 static void group_unsure(struct worker *worker, struct request_list *list)
 {
     worker_call_failed(worker);
@@ -141,7 +141,7 @@ static void group_recorded(struct worker *worker, const struct event *event)
     for (struct request *request; (request = request_list_pop(&list)) != NULL;) { member_recorded(worker, request); }
 }
 
-/* Whether an urgent suspect is to be recorded; it is the first of its class. */
+/* Returns whether an urgent suspect must be recorded; it is the first of its class. */
 static bool urgent_waits(const struct worker *worker)
 {
     bool waits = false;
@@ -151,8 +151,8 @@ static bool urgent_waits(const struct worker *worker)
     return waits;
 }
 
-/* The next suspects: those of the highest class; before the quarantine, urgent ones only. Bulk work may take long
- * beside online requests, so it gets only half of the group: the others never wait for it. */
+/* Returns the next suspects: those of the highest class; only urgent ones while the quarantine has requests. Bulk work
+ * may take long beside online requests, so it gets only half of the group: the others never wait for it. */
 static struct request_list *next_suspects(struct worker *worker)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
@@ -230,7 +230,7 @@ static bool wants_to_be_alone(const struct worker *worker)
            tight_begins(worker, &worker->quarantine, 1) > 0;
 }
 
-/* Not before the group is done: it would be blamed for what a run alone does. */
+/* Asks for the process only after the group is done: else the group would be blamed for a crash of the run alone. */
 static void ask(struct worker *worker)
 {
     bool wants = wants_to_be_alone(worker) && worker->grouped == 0;
@@ -252,7 +252,7 @@ static void record_run(struct worker *worker)
     request_list_push(&action->requests, worker->alone);
 }
 
-/* Recording and preparing it took a while. */
+/* Checks the suspect again, because recording and preparing it took a while. */
 static bool expired(struct worker *worker)
 {
     if (worker->alone->lifetime.started_ns != 0 || !admit_expired(worker, worker->alone)) { return false; }
@@ -281,7 +281,8 @@ static void send(struct worker *worker, enum action_kind kind)
     if (run_send(worker, kind, &list, 1)) { worker->alone_stage = QUARANTINE_AWAY; }
 }
 
-/* As many of its rows as make one batch, at least one; without duplicates, so that its own vector is computed. */
+/* Takes as many rows of the suspect as fit in one batch, at least one; without duplicates, so that its own vectors are
+ * computed. */
 static uint32_t next_rows(const struct worker *worker, struct row **rows)
 {
     struct window_limits limits = run_limits(worker);
@@ -298,7 +299,7 @@ static uint32_t next_rows(const struct worker *worker, struct row **rows)
     return count;
 }
 
-/* The next slice of its rows; not even another slice runs beside it. */
+/* Sends the next slice of its rows; not even another slice runs at the same time. */
 static void submit(struct worker *worker)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
@@ -325,7 +326,7 @@ static void run_alone(struct worker *worker)
     if (!worker->alone) {
         if (worker_act(worker, ACTION_TOGETHER)) {
             worker->asked = false;
-            worker->turn = TURN_REST; /* until all workers are told */
+            worker->turn = TURN_REST; /* until all workers know */
         }
         return;
     }
@@ -364,7 +365,7 @@ bool quarantine_advance(struct worker *worker)
     return worker->turn != TURN_TOGETHER;
 }
 
-/* --- who has the process --- */
+/* --- the worker that has the whole process --- */
 
 void alone_ask(struct alone *alone, size_t who)
 {
@@ -379,7 +380,7 @@ void alone_end(struct alone *alone, size_t who, uint64_t now_ns)
     alone->opens_ns = now_ns + ALONE_SLICE_MS * NS_PER_MS;
 }
 
-/* The next asking worker after the last one that had it: they take turns. */
+/* Chooses the next asking worker after the last one that had the process, so that they take turns. */
 static void choose_worker(struct alone *alone)
 {
     for (size_t i = 1; i <= alone->count; i++) {

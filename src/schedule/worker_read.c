@@ -1,4 +1,5 @@
-/* Reads: how many entries of which class to ask for and when, and our own pending lists after a reconnect.
+/* Reads: the number of entries to ask for in each class, the time of each read, and our own pending lists after a
+ * reconnect.
  *
  * One read is out at a time, and it blocks. A blocking read of streams with entries returns at once, so a busy queue
  * never waits, and an idle one costs one call in two seconds. Each class has its own credit; a class without room is
@@ -22,8 +23,8 @@ uint64_t read_credit_bytes(const struct worker *worker)
     return (bytes > 0 ? bytes : CREDIT_BYTES) * worker_devices(worker);
 }
 
-/* Bulk work waits in Redis: of `low` no more is held than fills the batches that may be out. While Redis' memory is
- * tight, no more of any class is held than a batch per slot. */
+/* Bulk work waits in Redis: class low holds no more than fills the batches that may be out. While Redis' memory is
+ * tight, no class holds more than a batch per slot. */
 static struct credit credit_of(const struct worker *worker, enum request_class class)
 {
     const struct worker_options *options = &worker->options;
@@ -41,7 +42,7 @@ double read_credit_tokens(const struct worker *worker, enum request_class class)
     return credit_of(worker, class).tokens;
 }
 
-/* How many entries of the class's mean weight fit into a credit. */
+/* The number of entries of the class's mean weight that fit into a credit. */
 static uint32_t entries_in(const struct class_state *state, struct credit credit)
 {
     double by_tokens = credit.tokens / (state->mean_tokens < 1 ? 1 : state->mean_tokens);
@@ -72,15 +73,15 @@ uint32_t read_room_ahead(const struct worker *worker, enum request_class class)
     return entries_in(&worker->classes[class], credit);
 }
 
-/* The size of one answer. If Redis' memory is tight, the answer takes some of it. */
+/* The most bytes of one answer: fewer while Redis' memory is tight, because the answer takes some of it. */
 static double answer_bytes(const struct worker *worker)
 {
     double part = (double)worker->pulse.most_bytes / 64, most = (double)limits_answer_bytes(worker);
     return worker->tight.level != MEMORY_ROOM && part < most ? part : most;
 }
 
-/* Entries of a class in one read: the answer stays small enough even if each is as large as the largest recent one, and
- * so do the rows that are allocated for them. */
+/* Limits the entries of a class in one read: the answer, and the rows that are allocated for them, stay small enough
+ * even if each entry is as large as the largest recent one. */
 uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most)
 {
     double largest = worker->classes[class].largest_bytes, fit = answer_bytes(worker) / (largest < 1 ? 1 : largest);
@@ -91,7 +92,7 @@ uint32_t read_most(const struct worker *worker, enum request_class class, uint32
     return most < 1 ? 1 : most;
 }
 
-/* Few large reads, not many small ones: less than a quarter of the room is not worth a read. */
+/* Prefers few large reads to many small ones: less than a quarter of the room is not worth a read. */
 static uint32_t worthwhile_room(const struct worker *worker, enum request_class class)
 {
     uint32_t most = read_most(worker, class, READ_MOST);
@@ -100,7 +101,7 @@ static uint32_t worthwhile_room(const struct worker *worker, enum request_class 
     return room < least ? 0 : room < most ? room : most;
 }
 
-/* The next read of a class may bring twice as many if this one brought nothing large. */
+/* Lets the next read of a class bring twice as many entries if this one brought no large ones. */
 static void read_weighed(struct worker *worker, const struct event *event)
 {
     bool seen[CLASS_COUNT] = {false};
@@ -113,7 +114,7 @@ static void read_weighed(struct worker *worker, const struct event *event)
     }
 }
 
-/* --- what we own and may not know --- */
+/* --- entries that we own and may not know --- */
 
 static void own_begin(struct worker *worker, uint64_t at)
 {
@@ -145,7 +146,7 @@ static struct entry_id id_before(struct entry_id id)
     return id.seq > 0 ? (struct entry_id){id.ms, id.seq - 1} : (struct entry_id){id.ms - 1, UINT64_MAX};
 }
 
-/* Finds the next entry to be read alone; those that are held are known. */
+/* Finds the next entry to read alone; entries that are held are known. */
 static void own_listed(struct worker *worker, const struct event *event)
 {
     for (size_t i = 0; i < event->entries.count; i++) {
@@ -213,24 +214,26 @@ static void read_own(struct worker *worker)
     worker->reading_own = true;
 }
 
-/* --- strays: entries that are pending in our name although nobody gave them to us. A tool's XCLAIM, a RESTORE or
- * RENAME of the stream, or a replica that missed the last commands of its master can put entries there, and nobody else
- * takes them while we live.
+/* --- strays: entries that are pending in our name although they were not given to us. A tool's XCLAIM, a RESTORE or
+ * RENAME of the stream, or a replica that missed the last commands of its master can put entries there, and no other
+ * worker takes them while we live.
  *
- * So about once a second, together with the pulse, we list which entries are pending with us, a few ids of each class
- * at a time. One that is listed and not held is a stray, unless an answer with it is still on its way to us:
+ * So about once a second, together with the pulse, we list the entries that are pending with us, a few ids of each
+ * class at a time. One that is listed and not held is a stray, unless an answer with it is still on its way to us:
  *  - Scripts share a connection with the list, so the answers of all that Redis ran before the list are here already.
- *    What they claimed for us is held. What they ended was not listed; what they end later is held until they answer.
+ *    Entries that they claimed for us are held. Entries that they ended were not listed; those that they end later are
+ *    held until they answer.
  *  - The other connection has one read at a time. Its answer may hold any entry of the list. But once it is here, all
- *    that Redis had delivered before it made the list has arrived. A later read brings only what was not pending then.
- * So a listed entry that is not held when no read is out is in nobody's hands. read_advance runs then.
+ *    entries that Redis had delivered before it made the list have arrived. A later read brings only entries that were
+ *    not pending then.
+ * So a listed entry that is not held when no read is out is a stray. read_advance runs then.
  *
  * READ_OWN reads the strays. It brings one only if it is still pending with us. Other entries in its answer are
  * ignored: they may have been settled while it was on its way. No more are taken than there is room for.
  *
- * A pass begins with the oldest entry. It ends at the one that was the newest when it began: without that, a cursor
- * that moves slower than a busy stream would never come back to the beginning. Entries that we hold end within seconds,
- * so strays come to the front. --- */
+ * A pass begins with the oldest entry. It ends at the entry that was the newest when it began: without that, a cursor
+ * that moves slower than a busy stream would never return to the beginning. Entries that we hold end within seconds, so
+ * strays come to the front. --- */
 
 enum { LIST_OWN_MS = 50 }; /* the shortest time between two lists; pulses are frequent while memory is scarce */
 
@@ -280,7 +283,7 @@ void strays_listed(struct worker *worker, const struct event *event)
     worker->strays.listing = false;
     if (event->failed) {
         worker_call_failed(worker);
-    } else if (worker->own_at == NEVER) { /* else they are all read anyway */
+    } else if (worker->own_at == NEVER) { /* else all of them are read anyway */
         for (int c = 0; c < CLASS_COUNT; c++) {
             note_strays(worker, (enum request_class)c, event->own->ids[c], event->own->counts[c]);
         }
@@ -311,7 +314,7 @@ static bool is_stray(const struct worker *worker, const struct entry *entry)
     return i < strays->count && !held_find(&worker->held, entry->class, entry->id);
 }
 
-/* The first stray whose class has room; NULL: there is none. */
+/* The first stray whose class has room; NULL: none. */
 static const struct stray *next_stray(const struct worker *worker)
 {
     const struct strays *strays = &worker->strays;
@@ -360,14 +363,14 @@ static void strays_answered(struct worker *worker, const struct event *event)
     keep_strays(worker, event->entries.class, more ? event->entries.last : (struct entry_id){UINT64_MAX, UINT64_MAX});
 }
 
-/* Whether an entry of our own list may be admitted. Somebody may have put any number of them there: those without room
- * will be found as strays. */
+/* Returns whether an entry of our own list may be admitted. Any number of entries may have been put there by hand:
+ * those without room will be found as strays. */
 static bool holds_or_has_room(const struct worker *worker, const struct entry *entry)
 {
     return held_find(&worker->held, entry->class, entry->id) || read_room(worker, entry->class) > 0;
 }
 
-/* A reply that may be too large is sent first: when the connection is lost only one thing may be to blame. */
+/* A reply that may be too large is sent first: if the connection is then lost, nothing else can be the cause. */
 static bool own_waits(const struct worker *worker)
 {
     const struct request *first = worker->ready_single.first;
@@ -376,8 +379,8 @@ static bool own_waits(const struct worker *worker)
 
 /* --- the read --- */
 
-/* Redis takes one COUNT for all streams. A class with far less room than a busy one would make that one's reads small,
- * so it is left out of every other read, which then does not block. */
+/* Redis takes one COUNT for all streams. A class with far less room than a busy one would make the busy one's reads
+ * small, so it is left out of every second read, which then does not block. */
 static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
 {
     uint32_t most = 0;
@@ -418,13 +421,13 @@ static void read_more(struct worker *worker)
     worker->unblock_at = 0;
 }
 
-/* A class is busy if a read brought as many of its entries as were asked for. */
+/* A class is busy if a read brought as many of its entries as were requested. */
 static void new_answered(struct worker *worker, const struct event *event)
 {
     uint32_t counts[CLASS_COUNT] = {0};
     worker->reading = false;
     worker->limits.read_lost = event->failed;
-    if (event->failed || event->entries.more) { /* what it may have brought is in our own lists */
+    if (event->failed || event->entries.more) { /* entries that it may have brought are in our own lists */
         read_own_again(worker);
     }
     if (event->failed) { return; }
@@ -436,7 +439,7 @@ static void new_answered(struct worker *worker, const struct event *event)
     for (int c = 0; c < CLASS_COUNT; c++) { worker->classes[c].busy = counts[c] >= worker->read_count; }
 }
 
-/* Whether the read in flight should stop blocking. */
+/* Returns whether the read in flight should stop blocking. */
 static bool in_the_way(const struct worker *worker)
 {
     bool better = !worker_claims(worker) || worker->now >= worker->own_at || next_stray(worker);
@@ -446,7 +449,7 @@ static bool in_the_way(const struct worker *worker)
     return better;
 }
 
-/* Repeated, because it may overtake the read that it should end. */
+/* Unblocks repeatedly, because an unblock may overtake the read that it should end. */
 static void advance_unblock(struct worker *worker)
 {
     bool wanted = worker->reading && worker_may_call(worker) && in_the_way(worker);

@@ -1,6 +1,6 @@
 /* Sends outcomes to Redis, and ends the worker: drain, release, rejoin, exit.
  *
- * A request stays held until a script has said that it is done, or that another worker finished it (late). After a
+ * A request stays held until a script has answered that it is done, or that another worker finished it (late). After a
  * broken connection the script is repeated; its gate makes that harmless. */
 #include "base/clock.h"
 #include "base/random.h"
@@ -28,7 +28,7 @@ uint32_t policy_backoff_ms(const struct worker_options *options, uint32_t attemp
     return delay == 0 ? 1 : (uint32_t)delay;
 }
 
-/* Whether a run after this delay would begin before the request expires. */
+/* Returns whether a run after this delay would begin before the request expires. */
 static bool in_time(const struct request *request, uint64_t now_ms, uint32_t delay_ms)
 {
     return request->lifetime.expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->lifetime.expires_at_ms;
@@ -74,8 +74,8 @@ enum reply_code policy_code(enum status status)
 
 void settle_forget(struct worker *worker, struct request *request)
 {
-    /* Delivered again after the script found it gone or gave it back: it is pending with us, and nobody else will look.
-     */
+    /* Delivered again after the script found it gone or gave it back: it is pending with us, and no other worker will
+     * take it. */
     bool gone = request->lifetime.verdict == VERDICT_LATE || request->lifetime.state == REQUEST_LEAVING;
     if (gone && request->lifetime.delivered_again) { read_own_again(worker); }
     quarantine_ended(worker, request);
@@ -84,8 +84,8 @@ void settle_forget(struct worker *worker, struct request *request)
     request_free(request);
 }
 
-/* An id ahead of the clock that is delivered a second time may belong to another entry: ours was moved (lua/mend) and
- * its id reused. What is pending with us under that id is read again. */
+/* Returns whether the id may belong to another entry now: it is ahead of the clock and was delivered a second time, so
+ * perhaps ours was moved (lua/mend) and its id reused. The entry pending with us under that id is read again. */
 static bool was_replaced(const struct request *request)
 {
     bool ahead = request->identity.seen_ms != 0 && request->identity.entry.ms > request->identity.seen_ms + AHEAD_MS;
@@ -200,7 +200,7 @@ static void count(struct worker *worker, const struct request *request)
 
 /* --- answers --- */
 
-/* A deferred request may be due before the next promotion. */
+/* Makes the next promotion earlier if a deferred request is due before it. */
 static void expect_due(struct worker *worker, const struct request *request)
 {
     uint64_t in_ms = worker_ms_until(worker, request->lifetime.due_at_ms);
@@ -209,8 +209,8 @@ static void expect_due(struct worker *worker, const struct request *request)
     if (due < worker->promote_at) { worker->promote_at = due; }
 }
 
-/* Redis could not do it now. Tries are further and further apart. The request delays nobody else meanwhile: neither
- * those in the same call nor, if it is a suspect, those that wait for it. */
+/* Puts off a request that Redis could not settle now. The pauses between tries grow. Meanwhile the request delays no
+ * others: neither those in the same call nor, if it is a suspect, those that wait for it. */
 static void put_off(struct worker *worker, struct request *request)
 {
     uint64_t pause_ms = PAUSE_MS;
@@ -241,7 +241,7 @@ static void apply_verdict(struct worker *worker, struct request *request)
     }
 }
 
-/* Back to the front, in smaller calls, in case one of them is the reason. */
+/* Puts the requests of a failed call back to the front, in smaller calls, in case one of them is the reason. */
 static void settle_failed(struct worker *worker, struct request_list *list, bool alone)
 {
     struct request_list *to = alone ? &worker->ready_single : &worker->ready;
@@ -275,7 +275,7 @@ void settle_settled(struct worker *worker, const struct event *event)
 
 /* --- calls --- */
 
-/* What the script reads of its entry: a dead or parked request is kept with all its fields. */
+/* The bytes of its entry that the script reads: a dead or parked request is kept with all its fields. */
 static size_t bytes_read(const struct request *request)
 {
     bool kept = request->lifetime.outcome == OUTCOME_DEFER || request->lifetime.outcome == OUTCOME_DEAD;
@@ -307,7 +307,7 @@ static bool settle_some(struct worker *worker, struct request_list *from, uint32
     return true;
 }
 
-/* The first call goes at once; while one is out, further ones wait until they are full. So a single request does not
+/* The first call is sent at once; while one is out, further ones wait until they are full. So a single request does not
  * wait, and a busy worker sends few large calls. */
 static bool settle_now(const struct worker *worker)
 {
@@ -367,7 +367,7 @@ static void release(struct worker *worker, bool last)
     worker->leaving = last;
 }
 
-/* Whether no call but settles is out. */
+/* Returns whether no call but settles is out. */
 static bool quiet(const struct worker *worker)
 {
     bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
@@ -380,22 +380,22 @@ static void advance_drain(struct worker *worker)
     bool nothing_held = worker->held.count == 0;
     if (worker->now >= worker->drain_ends) {
         leave(worker, false);
-    } else if (!worker->connected && nothing_held) { /* there is nobody to tell */
+    } else if (!worker->connected && nothing_held) { /* there is no server to tell */
         leave(worker, true);
     } else if (worker_may_call(worker) && !worker->releasing && nothing_held && quiet(worker)) {
         release(worker, true);
     }
 }
 
-/* Without a lease, others may take what we hold. Running work is settled through the gate and the rest is given back
- * under the old name, which clears our recorded runs; then we rejoin under a new name. */
+/* Without a lease, other workers may take the entries that we hold. Running work is settled through the gate and the
+ * rest is given back under the old name, which clears our recorded runs; then we rejoin under a new name. */
 static void advance_rejoin(struct worker *worker)
 {
     if (worker->held.count > 0 || !quiet(worker) || !worker_act(worker, ACTION_REJOIN)) { return; }
     worker->connected = false;
 }
 
-/* A leaving worker leaves what Redis keeps refusing to the next one. */
+/* Tries refused requests again. A leaving worker gives back those that Redis keeps refusing. */
 static void advance_again(struct worker *worker)
 {
     struct request_list list = worker->again;
@@ -414,7 +414,8 @@ static void advance_again(struct worker *worker)
     }
 }
 
-/* A reply with which the connection was lost waits until no claim is out: its answer may be what Redis cannot send. */
+/* A reply with which the connection was lost waits until no claim is out, because the claim's answer may be what Redis
+ * cannot send. */
 static void settle_single(struct worker *worker)
 {
     const struct request *first = worker->ready_single.first;

@@ -1,5 +1,5 @@
 /* The step function: an event goes to its handler, then every stage advances as far as it can, then the next deadline
- * is worked out. For the stages see worker_internal.h. */
+ * is computed. For the stages see worker_internal.h. */
 #include "schedule/worker.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-/* Whether the options can be worked with. Errors: STATUS_BAD_INPUT, naming the first that cannot. */
+/* Checks the options. Errors: STATUS_BAD_INPUT, which names the first bad one. */
 static enum status worker_check(const struct worker_options *options, struct err *err)
 {
     const struct {
@@ -202,7 +202,7 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_TICK] = on_command,
 };
 
-/* The earliest time to come. What is overdue waits for an event, not for the clock. */
+/* The earliest deadline after now. An overdue one waits for an event, not for the clock. */
 static uint64_t next_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
@@ -279,7 +279,7 @@ const struct worker_histograms *worker_histograms(const struct worker *worker)
     return &worker->histograms;
 }
 
-/* --- what callers may look at and change while the worker runs --- */
+/* --- what callers may read and change while the worker runs --- */
 
 uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
                           void (*visit)(void *context, const struct request *request))
