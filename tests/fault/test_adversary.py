@@ -1,4 +1,4 @@
-"""A producer that means harm beside honest ones: whatever its rights let it do, honest requests are answered, no class
+"""A malicious producer beside honest ones: whatever its rights let it do, honest requests are answered, no class
 refuses XADD for long, and the workers stay up."""
 # ctest-cost: 10
 

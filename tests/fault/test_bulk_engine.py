@@ -1,5 +1,5 @@
-"""Bulk jobs over an engine that fails: what has a vector keeps it, what has none says so, and going on ends in the same
-bytes."""
+"""Bulk jobs over an engine that fails: rows that have a vector keep it, rows without one are reported, and a resumed
+job ends in the same bytes."""
 # ctest: threads
 # ctest-cost: 3
 
@@ -34,7 +34,7 @@ class BulkEngine(BulkCase):
                               timeout=300, check=False)
 
     def test_bulk_rows_that_are_not_finite(self):
-        """They fail alone, wherever they are, and so do equal texts, also in a later look-ahead."""
+        """Only they and rows with equal texts fail, wherever they are, also in a later look-ahead."""
         lines = list(self.batch)
         bad = (5, 120, 260)
         for number in bad:
@@ -51,13 +51,13 @@ class BulkEngine(BulkCase):
             listed = [json.loads(line) for line in file]
         self.assertEqual([line["row"] for line in listed], list(bad))
         self.assertEqual({line["code"] for line in listed}, {"non_finite"})
-        # The engine has been mended: the rows are computed, and all is as if it had never failed.
+        # With a repaired engine the rows are computed, and the result is as if it had never failed.
         self.assertEqual(self.run_job(output, flags=[]).returncode, 0)
         self.assertEqual(self.run_job(self.path("w.npy")).returncode, 0)
         self.assertEqual(self.content(output), self.content(self.path("w.npy")))
 
     def unread(self, output):
-        """A job of two seconds that shows its progress in a pipe which is full; returns it and the pipe."""
+        """Starts a job of two seconds that shows its progress in a full pipe; returns the job and the pipe."""
         self.write("in.txt", f"{WORD}\n" * 2 + "".join(f"{WORD} {text}\n" for text in self.batch))
         reader, writer = os.pipe()
         size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
@@ -68,7 +68,7 @@ class BulkEngine(BulkCase):
         return child, reader
 
     def test_bulk_progress_that_nobody_reads(self):
-        """It holds up nothing, and the last line comes when it is read."""
+        """Unread progress does not delay the job, and the last line arrives once the pipe is read."""
         output = self.path("v.npy")
         child, reader = self.unread(output)
         self.wait_until(lambda: os.path.exists(output + ".manifest.json"), "the job to be finished")
@@ -85,7 +85,7 @@ class BulkEngine(BulkCase):
         self.assertTrue(os.path.exists(output + ".manifest.json"))
 
     def test_bulk_chunks_that_are_not_finite(self):
-        """Single chunks of long documents fail; when they are tried again, no other one is computed or changed."""
+        """Single chunks of long documents fail; when they are retried, no other chunk is computed or changed."""
         lines = [f"{' '.join(self.batch[i:i + 8])} . {WORD if i in (3, 40) else 'music'} . {' '.join(self.batch[i:i + 8])}"
                  for i in range(50)]
         self.write("in.txt", "".join(line + "\n" for line in lines))
@@ -104,7 +104,7 @@ class BulkEngine(BulkCase):
             self.assertEqual(self.files(output), self.files(straight))
 
     def test_bulk_batches_that_are_too_large(self):
-        """What there is no memory for is computed in parts."""
+        """A batch that does not fit into memory is computed in parts."""
         self.write("in.txt", "".join(line + "\n" for line in self.batch))
         self.assertEqual(self.run_job(self.path("w.npy")).returncode, 0)
         output = self.path("v.npy")
@@ -130,7 +130,8 @@ class BulkEngine(BulkCase):
             self.assertEqual(self.content(output), self.content(self.path("w" + ending)))
 
     def test_bulk_rows_do_not_wait_for_ever_to_be_written(self):
-        """One text holds its look-ahead up: what else was computed is on record some seconds later, and survives a kill."""
+        """One text delays its look-ahead: the other computed rows are written some seconds later, and survive a
+        kill."""
         lines = list(self.batch)
         lines[5] = WORD
         self.write("in.txt", "".join(line + "\n" for line in lines))
@@ -144,7 +145,7 @@ class BulkEngine(BulkCase):
         process.end(held)
         said = self.run_job(output, flags=["--progress", "json"])
         self.assertEqual(said.returncode, 0, said.stderr)
-        self.assertLess(json.loads(said.stderr.splitlines()[-1])["computed"], 260)  # of 300: most of a look-ahead is on record
+        self.assertLess(json.loads(said.stderr.splitlines()[-1])["computed"], 260)  # of 300: most of a look-ahead
         self.assertEqual(self.run_job(straight).returncode, 0)
         self.assertEqual(self.files(output), self.files(straight))
 

@@ -1,5 +1,5 @@
-"""kill -9 of bulk jobs at random bytes of their progress: the same command again goes on, and in the end every file has
-the bytes of an uninterrupted run; no row that was on record is computed again."""
+"""kill -9 of bulk jobs after random numbers of bytes written: the same command resumes the job, in the end every file
+has the bytes of an uninterrupted run, and no recorded row is computed again."""
 # ctest-cost: 40
 
 import itertools
@@ -44,7 +44,7 @@ class BulkKill(BulkCase):
         return total
 
     def run_until(self, output, more, flags):
-        """Runs the job until it has written so many bytes more, then kills it. Says whether the kill hit."""
+        """Runs the job until it has written `more` further bytes, then kills it. Returns whether the kill hit."""
         child = process.start(self.command(output, *flags), stderr=subprocess.PIPE, env=process.clean_environment())
         files = output.rstrip("/")
         before = self.progress(files)
@@ -83,8 +83,8 @@ class BulkKill(BulkCase):
         self.run_kills("/", scaled(12), "--shard-rows", "350", "--chunk", "tokens:12,overlap:3")
 
     def test_changed_rows(self):
-        """Kills while rows of a finished job are computed again; now and then the change is taken back meanwhile. When a run
-        ends, the files are those of a new job with the same input, but for its counts of copies."""
+        """Kills a job while it recomputes rows of a finished run; sometimes the change is undone meanwhile. When a run
+        ends, the files are those of a new job with the same input, except for its counts of copies."""
         lines = self.content(self.source).decode().splitlines()
         changed = list(lines)
         for i in range(0, 1500, 3):
@@ -115,7 +115,8 @@ class BulkKill(BulkCase):
             print(f"{kills} kills of {runs} changes, {ending}")
 
     def run_until_write(self, output, flags):
-        """Runs the job, and kills it at some moment after it has begun to change files. Says whether the kill hit."""
+        """Runs the job, and kills it at some moment after it has begun to change files. Returns whether the kill
+        hit."""
         def stamps():
             found = {}
             for name in os.listdir(self.directory):
@@ -140,11 +141,13 @@ class BulkKill(BulkCase):
 
 
 class EachCall(BulkCase):
-    """A finished job is run again, with its input or a changed one, and killed before each call that changes or syncs a file (under a
-    sanitizer each fifth), one kill a run. The next run ends with the files of a new job, where ids show the rows also if the change has been taken back."""
+    """A finished job is run again, with its input or a changed one, and killed before each call that changes or syncs a
+    file (under a sanitizer before every fifth), one kill per run. The next run ends with the files of a new job; where
+    ids identify the rows, also if the change has been undone."""
 
     def uncounted(self, output):
-        """All files of the job. A rerun takes other rows for copies than a new job: manifest and hashes (lowest bit) say which."""
+        """All files of the job. A rerun counts other rows as copies than a new job; this difference, recorded in the
+        manifest and in the lowest bit of the hashes, is left out."""
         files = self.files(output)
         counts = json.loads(files[".manifest.json"].decode())
         self.assertEqual(counts["computed"] + counts["copied"] + counts["failed"], counts["rows"])

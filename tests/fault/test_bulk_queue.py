@@ -1,4 +1,5 @@
-"""Bulk jobs through a queue: the bytes of a local run, whatever is killed meanwhile, and others are still answered."""
+"""Bulk jobs through a queue give the bytes of a local run no matter which process is killed meanwhile, and other
+producers are still answered."""
 # ctest-cost: 30
 
 import json
@@ -13,7 +14,7 @@ from daemon import BINARY, SOURCE
 
 
 def catches(child, number):
-    """Whether a process has a handler for a signal."""
+    """Returns whether a process has a handler for a signal."""
     with open(f"/proc/{child.pid}/status", encoding="ascii") as file:
         caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
     return int(caught, 16) >> (number - 1) & 1
@@ -35,12 +36,12 @@ class BulkQueue(BulkCase):
         return self.contents(output)
 
     def wanted(self):
-        """What a local job makes of the whole source, which is the same in every case."""
+        """The output of a local job over the whole source, which is the same in every case."""
         BulkQueue.known = BulkQueue.known or self.local()
         return BulkQueue.known
 
     def contents(self, output):
-        """All files of a job but for the limit of texts, which a queue does not tell."""
+        """All files of a job, without the token limit of texts, which a queue does not report."""
         return self.files(output.rstrip("/"), without=b'"max_tokens"')
 
     def command(self, server, output, *flags, source=None, address=None):
@@ -48,13 +49,13 @@ class BulkQueue(BulkCase):
                 "--look-ahead", "750", "--progress", "none", *map(str, flags)]
 
     def start_job(self, server, output, *flags, **options):
-        """The job as a child that dies with the test."""
+        """Starts the job as a child that dies with the test."""
         child = process.start(self.command(server, output, *flags, **options), stderr=subprocess.PIPE, env=process.clean_environment())
         self.addCleanup(lambda: (process.end(child), child.stderr.close()))
         return child
 
     def start_answered_job(self, server, output):
-        """The same once it has some of its answers."""
+        """Starts the job and returns once it has some of its answers."""
         child = self.start_job(server, output)
         self.wait_until(lambda: child.poll() is not None or self.answered(server.client()) > 3, "answers")
         return child
@@ -72,7 +73,7 @@ class BulkQueue(BulkCase):
         return said
 
     def answered(self, client):
-        """Requests of jobs that have ended so far."""
+        """The number of requests from jobs that have ended so far."""
         return client.xlen(f"sluice:{{{self.queue}}}:results:bulk")
 
     def serve(self, server, *flags):
@@ -144,7 +145,7 @@ class BulkQueue(BulkCase):
         self.assertGreater(len(waiting), 0)
         self.assertEqual(daemon.stop(), 0)
         child = self.start_job(server, output)
-        # No worker is there to answer the job's first question but this case.
+        # There is no worker: the test itself answers the job's first request.
         normal = f"sluice:{{{self.queue}}}:requests"
         self.wait_until(lambda: client.xlen(normal) == 1, "the question")
         self.restart(daemon, server)
@@ -188,8 +189,8 @@ class BulkQueue(BulkCase):
         self.assertEqual(self.contents(output), wanted)
 
     def test_a_queue_that_forgets_is_asked_again(self):
-        """A Redis that comes back empty, and beside it FLUSHALL, where no connection is lost and nothing says so: both jobs
-        notice after some seconds."""
+        """One Redis comes back empty; the other runs FLUSHALL, where no connection is lost and no error is reported.
+        Both jobs notice within seconds."""
         wanted = self.wanted()
         restarted, flushed = (self.start_redis(name, aof=None) for name in ("restarted", "flushed"))
         daemons = [self.serve(server) for server in (restarted, flushed)]
@@ -199,7 +200,7 @@ class BulkQueue(BulkCase):
         self.assertIsNone(jobs[0].poll())
         restarted.start()
         jobs.append(self.start_answered_job(flushed, outputs[1]))
-        daemons[1].signal(signal.SIGSTOP)  # so that requests wait that nobody has read
+        daemons[1].signal(signal.SIGSTOP)  # so that unread requests wait
         low = f"sluice:{{{self.queue}}}:requests:low"
         self.wait_until(lambda: jobs[1].poll() is not None or flushed.client().xlen(low) > 3, "requests")
         self.assertIsNone(jobs[1].poll())
@@ -262,8 +263,8 @@ class BulkQueue(BulkCase):
         child = self.start_job(server, output)
         before = self.answered(server.client())
         self.wait_until(lambda: catches(child, signal.SIGTERM), "the job to listen to signals")
-        self.wait_until(lambda: self.answered(server.client()) > before, "answers")  # they may be those to the first one
-        daemon.kill()  # nobody is there to answer
+        self.wait_until(lambda: self.answered(server.client()) > before, "answers")  # they may belong to the first job
+        daemon.kill()  # no worker is left to answer
         child.send_signal(signal.SIGTERM)
         self.assertIn("rerunning the command resumes", self.finish_job(child, TEMPFAIL))
         self.restart(daemon, server)

@@ -1,5 +1,5 @@
-"""A bulk job through a queue with all of its threads at work, brief enough for the race detector: chunks, failed rows, equal
-texts, an interruption."""
+"""A bulk job through a queue with all of its threads at work, short enough for the race detector: chunks, failed rows,
+equal texts, an interruption."""
 # ctest: threads
 
 import signal

@@ -1,5 +1,5 @@
-"""Callers that wait with the recipe of docs/producers.md and its deadline of 10 s, while workers are killed: nobody gets an error.
-All with the default lease. And what a worker of this host that lives leaves of one that does not."""
+"""Callers that wait with the recipe of docs/producers.md and its deadline of 10 s, while workers are killed: no caller
+gets an error, all with the default lease. Also: how a living worker takes over from a dead worker of the same host."""
 # ctest-cost: 40
 
 import os
@@ -22,7 +22,7 @@ CALLERS = 60
 
 
 class Recipe:
-    """Callers of embed(), each in its thread, one text after another until they are told to stop or get an error."""
+    """Callers of embed(), each in its own thread, one text after another until they are stopped or get an error."""
 
     def __init__(self, case, server):
         with open(os.path.join(SOURCE, "docs", "producers.md"), encoding="utf-8") as page:
@@ -48,7 +48,7 @@ class Recipe:
             self.counts[number] += 1
 
     def wait_round(self):
-        """Until each caller has sent a request from now on and got its vector."""
+        """Waits until each caller has sent a new request and received its vector."""
         before = list(self.counts)
         self.case.wait_until(lambda: self.errors or all(now > then + 1 for now, then in zip(self.counts, before)),
                              "each caller to be served")
@@ -79,14 +79,14 @@ class Callers(SluiceCase):
         return daemon
 
     def kill(self, victim):
-        """kill -9 while it holds requests of callers."""
+        """Sends kill -9 while the worker holds requests of callers."""
         self.catch(victim, self.client)
         held = self.held_by(victim, self.client)
         victim.kill()
         return held
 
     def test_ten_kills_one_after_another(self):
-        """A supervisor starts each one again at once, so two are kept alive."""
+        """As a supervisor would, the test restarts each killed worker at once, so two stay alive."""
         held = []
         for number in range(scaled(10)):
             victim = self.daemons[number % 2]
@@ -98,7 +98,7 @@ class Callers(SluiceCase):
               f"{self.callers.longest:.1f} s")
 
     def test_a_kill_without_a_successor(self):
-        """The housekeeper, so that a new one has to be elected first: the worst case on several hosts, too."""
+        """Kills the housekeeper, so that a new one has to be elected first: the worst case on several hosts, too."""
         keeper = self.client.get("sluice:{default}:housekeeper").decode().split()[1]
         victim = next(daemon for daemon in self.daemons if daemon.last_name() == keeper)
         held = self.kill(victim)
@@ -108,7 +108,7 @@ class Callers(SluiceCase):
 
 
 class Neighbours(SluiceCase):
-    """Leases of a minute: whoever waits for the end of one is too late for the end of the test."""
+    """Leases last a minute: a worker that waits for one to end would not finish before the test does."""
 
     lease_ms = 60_000
 
@@ -119,7 +119,7 @@ class Neighbours(SluiceCase):
         self.sender = self.producer(self.server)
 
     def start_holder(self):
-        """A worker with 30 requests in its window."""
+        """Starts a worker and waits until its window holds 30 requests."""
         holder = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
         self.sender.submit_many(texts(30, seed=4, longest=4), encoding="f32")
         self.wait_until(lambda: self.held_by(holder, self.client) == 30, "all entries to be held")
@@ -140,7 +140,8 @@ class Neighbours(SluiceCase):
         self.finish(self.server, self.sender)
 
     def test_a_successor_waits_for_nothing(self):
-        """Neither for the end of its predecessor's lease nor for a lease of its own, before which it judges nobody."""
+        """It waits neither for its predecessor's lease to end nor for a lease's length of its own before it judges
+        other workers."""
         victim = self.start_holder()
         name = victim.last_name()
         victim.kill()
@@ -151,7 +152,7 @@ class Neighbours(SluiceCase):
         self.logged(successor, f"lease_given_up.*{name}")
 
     def test_the_housekeeper_looks_at_its_neighbours(self):
-        """One that was there before: it is elected when the token of the dead one has ended."""
+        """The neighbour was running before: it is elected when the dead housekeeper's token has expired."""
         victim = self.start_holder()
         neighbour = self.start_daemon(self.server)
         self.wait_heartbeats(neighbour.last_name(), 2)
@@ -162,7 +163,8 @@ class Neighbours(SluiceCase):
         self.logged(neighbour, f"lease_given_up.*{name}")
 
     def test_a_stopped_neighbour_keeps_its_lease(self):
-        """SIGSTOP: it is silent, but it exists, and what it computes late is a reply all the same."""
+        """After SIGSTOP the neighbour is silent, but its process exists, and its late results are still accepted as
+        replies."""
         stopped = self.start_holder()
         name = stopped.last_name()
         stopped.signal(signal.SIGSTOP)
@@ -173,16 +175,17 @@ class Neighbours(SluiceCase):
         self.assertTrue(self.client.exists(self.sender.key("alive:" + name)))
         self.assertEqual(self.held_by(stopped, self.client), 30)
         stopped.signal(signal.SIGCONT)
-        self.assertEqual(stopped.stop(), 0)  # gives back what its window holds
+        self.assertEqual(stopped.stop(), 0)  # returns the requests in its window
         self.finish(self.server, self.sender)
 
     def test_only_what_is_proved_dead_loses_its_lease(self):
-        """Leases of workers that never were: of a process id that is free, and each other one differs in one point from it."""
+        """Fake leases: one of a free process id, which is provably dead; each of the others differs from it in one
+        point."""
         living = self.start_daemon(self.server)
         words = self.heartbeat(living.last_name()).split()
         space = words[words.index("pid_space") + 1]
         host, gone = socket.gethostname(), self.free_pid()
-        old, now = 1, 4102444800000  # now: the server's time never gets there
+        old, now = 1, 4102444800000  # now: the server's clock never reaches it
         fakes = {
             "dead": (f"{host}-{gone}-00000001", old, space),
             "of a living process": (f"{host}-{os.getpid()}-00000002", old, space),

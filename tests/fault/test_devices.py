@@ -1,5 +1,5 @@
-"""Several devices: one that is lost is left out and blames nobody; the last one takes the process with it, and no request is
-lost. The null engine stands for the devices; its vectors are those of `sluice embed --backend null`."""
+"""Several devices: a lost device is no longer used and no request is blamed; losing the last one ends the process, and
+no request is lost. The null engine simulates the devices; its vectors are those of `sluice embed --backend null`."""
 
 import json
 import re
@@ -26,7 +26,7 @@ class Devices(SluiceCase):
         return Reference(model or self.make_model(), flags=("--backend", "null"), **options)
 
     def serve(self, *faults, device="0,1", flags=(), wait=True):
-        """A daemon on null devices of one thread each, with these faults."""
+        """Starts a daemon on null devices of one thread each, with these faults."""
         served = self.make_faulty(self.server, "--backend", "null", "--device", device, "--threads", "1", *flags,
                                   faults=faults).start()
         if wait:
@@ -34,7 +34,7 @@ class Devices(SluiceCase):
         return served
 
     def lost_devices(self, served):
-        """The numbers in the log's lines of devices that were lost, and how many were left each time."""
+        """(number, devices left) from each of the log's lines about a lost device."""
         return [tuple(map(int, pair)) for pair in
                 re.findall(r' error device_lost device=(\d+) message="injected: lost" devices_left=(\d+)', served.read_log())]
 
@@ -43,7 +43,7 @@ class Devices(SluiceCase):
                     .stdout.decode().splitlines() if f"-{served.pid}-" in line)
 
     def finish_uncharged(self, *kinds):
-        """Everything is answered well, in the first attempt of each request, and nothing is left behind."""
+        """Asserts that every request succeeded at its first attempt, and that nothing is left over."""
         self.wait_finished(self.sender)
         self.wait_empty(self.sender)
         for kind in kinds:
@@ -54,7 +54,8 @@ class Devices(SluiceCase):
         self.assert_clean(self.server, faults=kinds)
 
     def test_one_of_two_is_lost_under_load(self):
-        """Its batch runs on the other one; the daemon goes on, and says what it has left in the log and to operators."""
+        """Its batch runs on the other device; the daemon goes on, and reports the remaining devices in the log and to
+        operators."""
         served = self.serve("lost:{kernel}:1", flags=("--max-batch-rows", "4"))
         load = self.start_load(self.server, seed=9)
         self.sender.submit_many(self.healthy[:100], encoding="f32")
@@ -76,7 +77,8 @@ class Devices(SluiceCase):
         self.assertRegex(served.read_log(), r" info drained queue=test .* devices=1 devices_lost=1 ")
 
     def test_the_last_one_ends_the_process(self):
-        """The batch goes from one device to the other, and both are lost: exit 70, and the next worker answers everything."""
+        """The batch moves from one device to the other, and both are lost: exit 70, and the next worker answers
+        everything."""
         served = self.serve("lost:{kernel}")
         self.sender.submit_many(self.healthy[:100], encoding="f32")
         self.sender.submit(f"the {WORD} of it", encoding="f32")
@@ -90,7 +92,8 @@ class Devices(SluiceCase):
         self.assertEqual(self.fired("lost"), 2)
 
     def test_two_models_on_two_devices(self):
-        """Each device has an engine of each model: whatever runs where, before and after the loss, has its own model's vector."""
+        """Each device has an engine for each model: every request gets its own model's vector, on either device, before
+        and after the loss."""
         models = {"test": self.make_model(), "other": self.make_model("other", hidden=32, seed=7)}
         served = self.make_configured(self.server, {"device": [0, 0], "queues": [{"queue": q, "model": m} for q, m in models.items()]},
                                       "--backend", "cpu", "--threads", "1", faults=["lost:{kernel}:1"])
@@ -109,7 +112,7 @@ class Devices(SluiceCase):
         self.assertEqual(len(re.findall(r" info drained queue=\w+ .* devices=1 devices_lost=1 ", served.read_log())), 2)
 
     def test_one_device_twice(self):
-        """The same number twice: two of its own each, and one of them can be lost."""
+        """The same number twice makes two separate devices, and one of them can be lost."""
         served = self.serve("lost:{kernel}:1", device="0,0")
         self.logged(served, r" info start .* devices=2 threads=2 ")
         self.sender.submit_many([f"the {WORD} of it", *self.healthy], encoding="f32")
@@ -130,7 +133,7 @@ class Devices(SluiceCase):
         self.assertIn("none of the 2 devices works", none.read_log())
 
     def test_a_free_device_takes_what_comes(self):
-        """While one of the devices is busy with a slow batch, what comes is answered by the other at once."""
+        """While one of the devices is busy with a slow batch, the other answers new requests at once."""
         served = self.serve("slow:{kernel}:600000", flags=("--compute-timeout-ms", "0"))
         slow = self.sender.submit(f"the {WORD} is slow", encoding="f32")
         self.wait_until(lambda: self.fired("slow") == 1, "the slow batch to begin")
@@ -143,7 +146,7 @@ class Devices(SluiceCase):
         self.finish_uncharged("slow")
 
     def test_a_hang_on_one_of_two_ends_the_process(self):
-        """A thread that hangs cannot be taken back, so the watchdog ends all of it."""
+        """A hanging thread cannot be recovered, so the watchdog ends the whole process."""
         served = self.serve("slow:{kernel}:600000", flags=("--compute-timeout-ms", "400"))
         self.sender.submit_many([*self.healthy, f"the {WORD} hangs"], encoding="f32")
         self.assertEqual(served.wait_exit(), 70)
@@ -154,7 +157,8 @@ class Devices(SluiceCase):
         self.finish(self.server, self.sender, faults=["slow"])
 
     def test_embed(self):
-        """`sluice embed` uses the devices in the same way: one that is lost is left out, the last one ends it."""
+        """`sluice embed` uses the devices in the same way: a lost device is no longer used, and losing the last one
+        ends it."""
         lines = "".join(text + "\n" for text in [*self.healthy, f"the {WORD} of it"]).encode()
         arguments = ("embed", "--model", self.make_model(), "--precision", "f32", "--backend", "null")
         plain = self.run_sluice(*arguments, input=lines).stdout

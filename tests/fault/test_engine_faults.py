@@ -1,5 +1,5 @@
-"""An engine that fails: transient faults are retried, lasting ones end in a dead letter that holds the whole request, what
-crashes the worker is poison, and those who only shared the batch get their vectors."""
+"""An engine that fails: transient faults are retried, lasting ones end in a dead letter that holds the whole request, a
+request that crashes the worker is poison, and those that only shared its batch get their vectors."""
 # ctest-cost: 25
 
 from case import SOON, SluiceCase, scaled
@@ -22,14 +22,14 @@ class EngineFaults(SluiceCase):
         self.healthy = [text.replace(WORD, "music") for text in texts(60, seed=1)]
 
     def serve(self, *faults, flags=("--backoff-ms", "20", "--backoff-cap-ms", "60"), wait=True, **options):
-        """A daemon whose engine has these faults."""
+        """Starts a daemon whose engine has these faults."""
         served = self.make_faulty(self.server, *flags, faults=faults, **options).start()
         if wait:
             served.wait_ready(self.client)
         return served
 
     def fired(self, kind):
-        """Also put into the journal."""
+        """As in the base class; the count also goes into the journal."""
         self.journal.faults[kind] = super().fired(kind)
         return self.journal.faults[kind]
 
@@ -41,7 +41,7 @@ class EngineFaults(SluiceCase):
         self.assert_clean(self.server, faults=kinds, **options)
 
     def submit_among_others(self, count=1, expected="done", **fields):
-        """Guilty requests in the middle of healthy ones."""
+        """Submits guilty requests in the middle of healthy ones."""
         self.sender.submit_many(self.healthy[:30], encoding="f32")
         guilty = [self.sender.submit(f"the {WORD} {number}", expected, id=f"guilty-{number}", **fields) for number in range(count)]
         self.sender.submit_many(self.healthy[30:], encoding="f32")
@@ -84,7 +84,7 @@ class EngineFaults(SluiceCase):
         self.assertEqual(self.sender.reply(request)[b"entry"].decode(), request.entries[0], "identity survives the retry")
 
     def test_retry_without_an_id(self):
-        """The reply stands under the first entry id, though the retry is another entry."""
+        """The reply is stored under the first entry id, though the retry is another entry."""
         self.serve("flaky:{kernel}:1")
         self.sender.submit(f"one {WORD} alone", encoding="json", notify=1)
         self.finish("flaky")
@@ -102,14 +102,14 @@ class EngineFaults(SluiceCase):
         self.assertEqual(self.attempts_of_others(guilty), {1}, "the innocent were charged")
 
     def test_out_of_memory_in_large_batches(self):
-        """Batches shrink until they fit; nobody fails and nobody is charged."""
+        """Batches shrink until they fit; no request fails and none is charged."""
         self.serve("crowd:0:4")
         self.sender.submit_many(self.healthy, encoding="f32")
         self.finish("crowd")
         self.assertEqual(self.attempts_of_others([]), {1})
 
     def test_lost_device_ends_the_process(self):
-        """A device that is lost needs a new process: exit 70, nobody charged, and the next worker does it all."""
+        """A lost device needs a new process: exit 70, no request is charged, and the next worker answers all."""
         first = self.serve("lost:{kernel}")
         self.submit_among_others(1)
         self.assertEqual(first.wait_exit(30), 70, first.read_log())
@@ -134,7 +134,8 @@ class EngineFaults(SluiceCase):
         return [r.id for r in self.journal.requests.values() if self.sender.reply(r).get(b"code") == b"poison"]
 
     def test_one_poison_among_many_that_were_held(self):
-        """Its group has a crash on record and runs alone, and nobody but the one is answered poison."""
+        """Each request of its group has a crash on record and runs alone; only the guilty one is answered with
+        `poison`."""
         holder = self.serve(flags=("--window", "fixed", "--window-ms", "60000"))
         guilty = self.submit_among_others(1, "poison")[0]
         self.wait_until(lambda: self.pending(self.client) == 61, "all to be held")
@@ -146,12 +147,13 @@ class EngineFaults(SluiceCase):
         self.assertTrue(served.running())
 
     def serve_both(self, *faults):
-        """One daemon for two queues."""
+        """Starts one daemon for two queues."""
         entries = [{"queue": queue, "model": self.make_model()} for queue in (self.queue, "other")]
         return self.make_configured(self.server, {"queues": entries, "threads": 2}, faults=faults).start()
 
     def test_poison_of_one_queue_is_not_held_against_another(self):
-        """Alone means alone in the process: what a second queue of the daemon runs slowly meanwhile has crashed nobody."""
+        """A suspect runs alone in the process: a slow request in a second queue of the daemon is not charged with its
+        crash."""
         faults = ("slow:{kernel}:150", "crash:{kernel}", "slow:{music}:200")
         guilty = self.sender.submit(f"the {WORD}", "poison", id="guilty")
         other = self.producer(self.server, "other", Journal())
@@ -165,7 +167,8 @@ class EngineFaults(SluiceCase):
         self.assertIn(self.fired("crash"), (4, 5), "in company, in its group, then three times alone")
 
     def test_an_entry_that_kills_its_reader(self):
-        """Before anything could be charged: after ten deaths it is answered unread, and who was beside it is not."""
+        """It kills before anything could be charged: after ten deaths it is answered unread; the requests beside it get
+        vectors."""
         environment = {"FAULTY_PARSER": "deadly"}
         self.sender.submit_many(self.healthy[:30], encoding="f32")
         guilty = self.sender.submit("a deadly text", "poison", id="guilty", notify=1)
@@ -180,7 +183,8 @@ class EngineFaults(SluiceCase):
         self.assertTrue(served.running())
 
     def test_slow_engine_is_not_robbed(self):
-        """A pass that takes several leases: the worker renews its lease meanwhile, and nobody takes its entries."""
+        """A pass takes several leases' time: the worker renews its lease meanwhile, and no other worker takes its
+        entries."""
         self.lease_ms = SluiceCase.lease_ms
         slow = self.serve("slow:{kernel}:7000")
         request = self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
@@ -192,7 +196,7 @@ class EngineFaults(SluiceCase):
         self.assertEqual(len(history.deliveries[("requests", request.entries[0])]), 1)
 
     def test_term_during_a_slow_pass(self):
-        """SIGTERM waits for what is on the device, and its reply is written."""
+        """After SIGTERM the worker waits for the batch on the device and writes its reply."""
         slow = self.serve("slow:{kernel}:1500")
         self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
         self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
@@ -201,7 +205,7 @@ class EngineFaults(SluiceCase):
         self.finish("slow")
 
     def test_second_term_during_a_slow_pass(self):
-        """The second SIGTERM does not wait for the device, and the entry goes to another worker."""
+        """After a second SIGTERM the worker does not wait for the device, and the entry goes to another worker."""
         slow = self.serve("slow:{kernel}:20000")
         self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
         self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
@@ -211,7 +215,7 @@ class EngineFaults(SluiceCase):
         self.finish("slow")
 
     def test_retry_survives_the_worker(self):
-        """A parked retry belongs to the queue: the worker that parked it is gone, another one brings it back."""
+        """A parked retry belongs to the queue: the worker that parked it is gone, and another one brings it back."""
         first = self.serve("error:{kernel}", flags=("--backoff-ms", "1500", "--backoff-cap-ms", "1500"))
         request = self.sender.submit(f"parked {WORD}", id="parked", encoding="json")
         self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "the retry to be parked")
@@ -223,7 +227,7 @@ class EngineFaults(SluiceCase):
         self.assertEqual(self.sender.reply(request)[b"attempts"], b"2")
 
     def test_redis_killed_while_retries_wait(self):
-        """Parked requests are in the append-only file as well."""
+        """Parked requests survive, too, because they are in the append-only file."""
         self.server = self.start_redis("durable", aof="always")
         self.client, self.sender = self.server.client(), self.producer(self.server)
         self.serve("flaky:{kernel}:3", flags=("--backoff-ms", "300", "--backoff-cap-ms", "300"))

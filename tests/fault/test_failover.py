@@ -1,4 +1,5 @@
-"""The master changes under load: by Sentinel's decision, by kill -9, by hand. What a replica has confirmed is answered."""
+"""The master changes under load: by Sentinel's decision, by kill -9, by hand. Every request that a replica has
+confirmed is answered."""
 # ctest-cost: 25
 
 import signal
@@ -21,13 +22,13 @@ class Failover(SluiceCase):
         return load.start()
 
     def wait_busy(self, server, load):
-        """Some requests more have been confirmed since the last time, and some are in a worker's hands."""
+        """Waits until 40 more requests have been confirmed and some are in a worker's hands."""
         enough = load.count + 40
         self.wait_until(lambda: load.count > enough, "more requests")
         self.wait_until(lambda: self.pending(server.client()) > 0, "entries in a worker's hands", ignore=BUSY)
 
     def finish(self, load, server, faults):
-        """Everything is answered on the server that is the master now, and by what it knows exactly once and rightly."""
+        """Asserts that the current master shows every request answered, correctly and exactly once."""
         load.stop()
         producer = self.producer(server)
         self.wait_finished(producer)
@@ -82,7 +83,8 @@ class Failover(SluiceCase):
         self.finish(load, group.wait_master(), ["master killed"])
 
     def test_master_hangs(self):
-        """The master stops answering without closing anything; the worker gives it up, and does not go back when it wakes."""
+        """The master stops answering without closing anything; the worker abandons it, and does not return to it when
+        it wakes."""
         group = Group(self.directory, self.children, replicas=1)
         daemons = self.serve(group.url(), group.servers[0])
         load = self.start_confirmed(group.master)
@@ -124,7 +126,7 @@ class Failover(SluiceCase):
             self.wait_connected(daemons, old)
             self.wait_until(lambda: old.client().info("replication")["connected_slaves"] == 1, "the replica", ignore=BUSY)
             self.wait_busy(old, load)
-            # What the old master has not sent yet would be lost with the switch, as with any: it holds still for a moment.
+            # In any switch, writes that the old master has not sent yet would be lost, so it pauses them for a moment.
             old.client().execute_command("CLIENT", "PAUSE", "2000", "WRITE")
             self.wait_until(lambda: self.in_step(old, new), "the replica to have everything", ignore=BUSY)
             new.follow(None)
@@ -141,15 +143,15 @@ class Failover(SluiceCase):
             master.client().info("replication")["master_repl_offset"]
 
     def test_replica_for_a_while(self):
-        """One server by its own address becomes a replica and a master again: nothing is claimed in between, what was computed
-        is kept, and nothing is computed twice."""
+        """A single server, given by its own address, becomes a replica and then a master again: nothing is claimed in
+        between, finished results are kept, and nothing is computed twice."""
         server, other = self.pair()
         other.follow(None)
         daemon = self.start_daemon(server, address=f"redis://127.0.0.1:{server.port}")
         sender = self.producer(server)
         self.wait_finished(sender, sender.submit_many(texts(30, seed=1), encoding="f32"))
         for round in range(3):
-            # Its master is nobody: the data stays as it is.
+            # There is nothing at its master's address, so the data stays as it is.
             client = server.client()
             client.execute_command("REPLICAOF", "127.0.0.1", "1")
             seen = daemon.read_log().count("is a replica of")
@@ -167,7 +169,7 @@ class Failover(SluiceCase):
         Checker(server, self.queue, self.journal, self.reference()).assert_clean(faults=faults)
 
     def test_results_kept_while_a_replica(self):
-        """The server turns replica when everything is in the worker's hands and nothing is answered; the results wait."""
+        """The server becomes a replica when the worker holds everything and nothing is answered; the results wait."""
         server, other = self.pair()
         other.follow(None)
         daemon = self.start_daemon(server, "--window", "fixed", "--window-ms", "1000", address=f"redis://127.0.0.1:{server.port}")

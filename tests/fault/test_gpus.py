@@ -1,5 +1,5 @@
-"""The whole daemon on the CUDA engine, with two GPUs in plain memory (tests/support/gpu_daemon.c): several batches in flight on
-each, a GPU that is lost under load, and both."""
+"""The whole daemon on the CUDA engine, with two GPUs simulated in plain memory (tests/support/gpu_daemon.c): several
+batches in flight on each, the loss of one GPU under load, and the loss of both."""
 # ctest-cost: 25
 
 import json
@@ -19,7 +19,7 @@ ON_GPUS = os.path.join(os.path.dirname(BINARY), "tests", "sluice_on_gpus")
 
 
 class Gpus(SluiceCase):
-    lease_ms = 2000  # every product is three loops
+    lease_ms = 2000  # slow: every matrix product is three plain loops
 
     def setUp(self):
         super().setUp()
@@ -36,7 +36,7 @@ class Gpus(SluiceCase):
         return served
 
     def reference(self, model=None, **options):
-        """The same engine, text by text in one process."""
+        """The vectors of the same engine, text by text in one process."""
         return Reference(model or self.make_model(), flags=("--backend", "cuda", "--device", "0"), binary=ON_GPUS, **options)
 
     def finish_uncharged(self):
@@ -46,7 +46,7 @@ class Gpus(SluiceCase):
         self.assert_clean(self.server)
 
     def lose(self, served, gpu):
-        """Loses a GPU, and sends requests until it is missed: an idle one is not."""
+        """Loses a GPU, and sends requests until the daemon notices: an idle GPU's loss goes unnoticed."""
         before = len(self.lost_devices(served))
         served.signal(signal.SIGRTMIN + gpu)
 
@@ -90,7 +90,7 @@ class Gpus(SluiceCase):
         self.assertEqual(re.findall(" rows_not_finite (.*)", served.read_log())[-1], "finite_in_bf16=2 finite_in_f32=0 never_finite=0")
 
     def test_the_program_as_it_is_without_a_gpu(self):
-        """The shipped program, which may or may not have been built with CUDA, on a machine without a GPU or made to see none."""
+        """Runs the shipped program, built with or without CUDA, on a machine where it sees no GPU."""
         blind = {"CUDA_VISIBLE_DEVICES": "-1"}
         refused = self.make_daemon(self.server, "--backend", "cuda", environment=blind).start()
         self.assertEqual(refused.wait_exit(), 65)
@@ -103,7 +103,7 @@ class Gpus(SluiceCase):
         self.assertEqual(served.stop(), 0)
 
     def test_int8_is_computed_on_the_cpu(self):
-        """GPUs have none: `auto` then means the CPU, once, and the log says why."""
+        """The GPU engine has no int8: `auto` then means the CPU, once, and the log says why."""
         served = self.make("--precision", "int8", "--threads", "1").start().wait_ready(self.client)
         self.logged(served, r" info start .* backend=cpu precision=int8 devices=1 threads=1 ")
         self.logged(served, r' better_backend_passed_over uses=cpu message=.*cuda.* cannot compute in int8')

@@ -1,4 +1,5 @@
-"""A worker that stands still longer than its lease and then goes on: its late results are dropped, and it joins again."""
+"""A worker that is stopped for longer than its lease and then goes on: its late results are dropped, and it joins
+again."""
 # ctest-cost: 15
 
 import signal
@@ -21,7 +22,8 @@ class Pause(SluiceCase):
         super().finish(self.server, self.sender, **options)
 
     def stop_past_lease(self, daemon):
-        """SIGSTOP with entries in its hands, until its lease has ended; returns the name that the worker had."""
+        """Stops the worker (SIGSTOP) while it holds entries, until its lease has ended; returns the name that it
+        had."""
         name = self.catch(daemon, self.client)
         self.journal.fault("stopped with entries", self.pending(self.client, worker=name) > 0)
         self.wait_until(lambda: self.client.exists(self.sender.key(f"alive:{name}")) == 0, "its lease to end")
@@ -38,7 +40,7 @@ class Pause(SluiceCase):
         for round in range(scaled(8)):
             sleeper = daemons[round % 2]
             name = self.stop_past_lease(sleeper)
-            # While it stands still, the other one takes over what it held.
+            # While it is stopped, the other one takes over its entries.
             self.wait_until(lambda: self.pending(self.client, worker=name) == 0, "its entries to be taken over")
             self.wake(sleeper, name)
         self.finish(load, faults=["stopped with entries"])
@@ -46,7 +48,7 @@ class Pause(SluiceCase):
             self.assertEqual(daemon.stop(), 0)
 
     def test_stopped_alone(self):
-        """With nobody else there, the sleeper finishes its own work when it wakes."""
+        """With no other worker, the stopped one finishes its own work when it wakes."""
         daemon = self.start_daemon(self.server)
         load = self.start_load(self.server)
         for _ in range(scaled(4)):
@@ -54,14 +56,15 @@ class Pause(SluiceCase):
         self.finish(load, faults=["stopped with entries"])
 
     def test_redis_stopped(self):
-        """Redis stands still for longer than a lease: when it goes on, nobody is robbed and nothing is lost."""
+        """Redis is stopped for longer than a lease: when it goes on, no worker loses its entries to another and no
+        request is lost."""
         daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
         load = self.start_load(self.server)
         for _ in range(scaled(3)):
             self.wait_until(lambda: self.pending(self.client) > 0, "entries in somebody's hands")
             self.server.process.send_signal(signal.SIGSTOP)
             self.journal.fault("redis stopped")
-            # Nothing in a Redis that stands still can be watched; the length of the pause is the fault itself.
+            # A stopped Redis shows nothing to wait for; the length of the pause is the fault itself.
             time.sleep(2 * self.lease_ms / 1000)
             self.server.process.send_signal(signal.SIGCONT)
         self.finish(load, faults=["redis stopped"])

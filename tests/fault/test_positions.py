@@ -1,5 +1,5 @@
 """A guilty request at every position of batches of 1 to 33: it alone is answered with its error, all others with their vectors,
-nobody else is charged, and isolating it costs at most 2 log2(n) + 1 passes more."""
+no other request is charged, and isolating it costs at most 2 log2(n) + 1 additional passes."""
 # ctest-cost: 20
 
 import math
@@ -24,7 +24,8 @@ class Positions(SluiceCase):
         return self.make_faulty(self.server, *flags, faults=[f"{fault}:{{{WORD}}}"], queue=queue).start()
 
     def submit_batch(self, sender, size, guilty_at, expected):
-        """`size` entries that a worker can only read together. Returns the guilty one, which gets no second attempt."""
+        """Submits `size` entries that a worker can only read together. Returns the guilty one, which gets no second
+        attempt."""
         batch = [self.healthy[(size * 37 + guilty_at * 11 + i) % len(self.healthy)] + f" {i}" for i in range(size)]
         batch[guilty_at] = f"{WORD} {batch[guilty_at]}"
         guilty = sender.submit_many(batch, together=True, encoding="f32", max_attempts=1)[guilty_at]
@@ -41,7 +42,7 @@ class Positions(SluiceCase):
                 before = self.fired("error")
                 self.submit_batch(self.sender, size, position, "internal")
                 self.wait_until(lambda: self.sender.unfinished() == 0, f"the batch of {size} with position {position}")
-                # Each failed pass holds the guilty one: once in the whole batch, then in a half each time.
+                # Each failed pass contains the guilty one: first the whole batch, then one half at a time.
                 self.assertLessEqual(self.fired("error") - before, math.ceil(math.log2(size)) + 1 if size > 1 else 1)
                 self.journal.fault("error", self.fired("error") - before)
             served.stop()
@@ -50,7 +51,7 @@ class Positions(SluiceCase):
         print(f"{len(may_die)} positions, {len(self.journal.requests)} requests")
 
     def test_crash_at_every_position_of_five(self):
-        """The guilty one kills its workers: three lonely crashes, then poison; the four others are answered."""
+        """The guilty one kills its workers: three crashes in lonely runs, then poison; the four others are answered."""
         self.lease_ms = SOON
         size, queues = 5, []
         for position in range(size if SCALE >= 1 else 2):

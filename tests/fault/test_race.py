@@ -1,4 +1,4 @@
-"""Two workers that compute the same entry at the same time: one reply, whoever comes first."""
+"""Two workers compute the same entry at the same time: there is one reply, whichever worker is first."""
 
 import signal
 
@@ -19,18 +19,19 @@ class Race(SluiceCase):
         return self.make_faulty(self.server, faults=[f"{fault}:{{kernel}}:{ms}"]).start().wait_ready(self.client)
 
     def take_away(self, entry, name):
-        """What a lease that is judged too early does, at the worst moment: the entry is another one's from now on."""
+        """Transfers the entry to another consumer, as happens when a lease is judged too early, at the worst moment."""
         self.client.xclaim(self.sender.stream, "sluice", name, 0, [entry], justid=True)
 
     def test_both_compute_and_one_answers(self):
-        """Entries are taken from a worker that computes them; another one reclaims them and computes them as well."""
+        """Entries are taken from a worker that is computing them; another one reclaims them and computes them as
+        well."""
         first = self.slow_daemon(4000)
         requests = [self.sender.submit(f"the kernel {number}", id=f"raced-{number}", encoding="f32") for number in range(10)]
         self.wait_until(lambda: self.held_by(first, self.client) == len(requests), "all to be taken")
-        first.signal(signal.SIGTSTP)  # it goes on computing and claims nothing back
+        first.signal(signal.SIGTSTP)  # it continues to compute but reclaims nothing
         second = self.start_daemon(self.server)
         for request in requests:
-            # Nobody renews a name that nobody has, so the other worker reclaims it from there.
+            # No worker renews the lease of this name, so the other worker reclaims the entry from it.
             self.take_away(request.entries[0], "ghost")
             self.journal.fault("taken away")
         self.finish(self.server, self.sender, faults=["taken away"])
@@ -39,4 +40,4 @@ class Race(SluiceCase):
         twice = [holders for holders in map(set, history.deliveries.values()) if holders & set(first.names()) and holders & set(second.names())]
         self.assertTrue(twice, "no entry was ever in two workers' hands")
         first.signal(signal.SIGCONT)
-        self.assertEqual(first.stop(), 0)  # when it has seen that it came too late
+        self.assertEqual(first.stop(), 0)  # once it has seen that it was too late

@@ -23,7 +23,7 @@ class RedisKill(SluiceCase):
     lease_ms = SOON
 
     def run_kills(self, count, seed, load=None):
-        """Kills while requests are pending, by what the restarted Redis itself still knows to be pending."""
+        """Kills Redis while requests are pending, judged by the entries still pending after the restart."""
         generator = random.Random(seed)
         load = load or self.start_load(self.server, seed)
         tries = 0
@@ -51,7 +51,7 @@ class RedisKill(SluiceCase):
         self.assert_clean(self.server, model=model, faults=["redis kill mid-batch"])
 
     def test_kill_with_two_workers(self):
-        """All leases may be gone after a restart, and the first worker back must not rob the other."""
+        """All leases may be gone after a restart, and the first worker to return must not take the other's entries."""
         self.server = self.start_redis(aof="always")
         daemons = [self.start_daemon(self.server) for _ in range(2)]
         self.run_kills(scaled(8), seed=2)
@@ -66,8 +66,8 @@ class RedisKill(SluiceCase):
         self.assert_clean(self.server, faults=["redis kill mid-batch"])
 
     def test_ten_restarts_poison_nothing(self):
-        """Each restart finds suspects in their lonely runs, and not one of these runs is held against anybody: the workers
-        lived. The engine takes its time, so that the same requests are hit again and again."""
+        """Each restart interrupts suspects in their lonely runs, and none of these runs is charged, because the workers
+        lived. The engine is slow, so that the same requests are hit again and again."""
         self.server = self.start_redis(aof="always")
         slow = self.make_faulty(self.server, faults=["slow:{kernel}:900"])
         victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
@@ -89,8 +89,9 @@ class RedisKill(SluiceCase):
         self.finish(self.server, sender, faults=["restart in a lonely run"])
 
     def test_killed_in_the_middle_of_a_transaction(self):
-        """Half of it stands at the end of the file. What is confirmed after the restart outlives the next kill, and the half
-        never takes effect, whether no transaction follows it, as at first, or many do. Redis by itself manages neither."""
+        """The file ends with half a transaction. Writes confirmed after the restart survive the next kill, and the half
+        never takes effect, whether it is followed by no transaction, as at first, or by many. Redis alone ensures
+        neither."""
         self.server = self.start_redis(aof="always")
         sender = self.producer(self.server)
         first, second = command("MULTI") + command("SET", "half", "1"), command("SET", "other", "1")
@@ -109,7 +110,7 @@ class RedisKill(SluiceCase):
         self.assertTrue(daemon.running())
 
     def test_a_backup_brings_back_what_waited(self):
-        """By the commands of docs/redis.md."""
+        """The backup is restored with the commands of docs/redis.md."""
         self.server = self.start_redis(aof="always")
         sender = self.producer(self.server)
         sender.submit_many(texts(20, seed=1), encoding="f32")
@@ -140,7 +141,7 @@ class RedisKill(SluiceCase):
         self.server.start()
 
     def tear(self, torn):
-        """A kill -9 that comes when this much of a transaction is written."""
+        """Simulates a kill -9 at the moment when `torn`, a part of a transaction, has been written."""
         self.server.kill()
         with open(append_only(self.server.directory), "ab") as file:
             file.write(torn)
@@ -148,7 +149,7 @@ class RedisKill(SluiceCase):
         self.journal.fault("torn transaction")
 
     def test_kill_of_both(self):
-        """Redis and the worker die together, as when the machine does; both come back."""
+        """Redis and the worker die together, as when the machine crashes; both come back."""
         self.server = self.start_redis(aof="always")
         daemon = self.start_daemon(self.server)
         load = self.start_load(self.server, seed=3)

@@ -1,5 +1,5 @@
-"""Rolling deploys under load: one worker after the other is told to go and a new one comes. Nobody waits for a lease, nobody is
-charged, nothing is lost."""
+"""Rolling deploys under load: one worker after the other is stopped and replaced. No request waits for a lease, none is
+charged, none is lost."""
 # ctest-processors: 2
 # ctest-cost: 10
 
@@ -28,14 +28,14 @@ class Rolling(SluiceCase):
         return {load.producer.reply(request).get(b"attempts", b"1") for request in self.journal.requests.values()} - {b"0"}
 
     def test_ten_deploys_in_a_row(self):
-        """Twenty shutdowns; each exits 0 and gives back what it has not started."""
+        """Twenty shutdowns; each worker exits 0 and returns what it has not started."""
         load = self.start_mixed(self.server, seed=11)
         self.deploy(scaled(10), load, lambda daemon: self.assertEqual(daemon.stop(), 0))
         self.assertEqual(self.attempts(load), {b"1"}, "a deploy has charged somebody")
         self.assertEqual(self.client.xlen(load.producer.key("dead")), 0)
 
     def test_impatient_deploys(self):
-        """SIGTERM twice: what was in hand is found by the next one, and is nobody's fault."""
+        """SIGTERM twice: the next worker finds the requests that were being computed, and none of them is charged."""
         load = self.start_mixed(self.server, seed=12)
         self.deploy(scaled(3), load, lambda daemon: daemon.stop_twice())
         self.assertEqual(self.client.xlen(load.producer.key("dead")), 0)

@@ -1,4 +1,4 @@
-"""The name service hangs. A queue that has to reconnect waits for it; everything else in the daemon goes on."""
+"""The name service hangs: a queue that has to reconnect waits for it; everything else in the daemon goes on."""
 # ctest: threads
 # ctest-cost: 10
 
@@ -23,7 +23,7 @@ class SlowNames(SluiceCase):
         os.unlink(self.gate)
 
     def serve(self, *queues):
-        """A daemon for these queues whose Redis has a name that may hang."""
+        """Starts a daemon for these queues; looking up its Redis' host name may hang."""
         model = self.make_model()
         return self.make_configured(self.server, {"threads": 1, "queues": [{"queue": queue, "model": model} for queue in queues]}, faults=(),
                                     environment={"SLOW_NAMES": self.gate}, address=f"redis://redis.slow:{self.port}").start()
@@ -57,7 +57,7 @@ class SlowNames(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_it_is_said_and_waited_out(self):
-        """At the start: the daemon is there before the name service is."""
+        """At the start: the daemon is up before the name service is."""
         self.hang()
         daemon = self.serve("a")
         self.wait_until(lambda: "the name service does not answer in time" in daemon.read_log(), "a word about it")
@@ -66,12 +66,12 @@ class SlowNames(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_signals_are_heard(self):
-        """SIGTERM ends the daemon though a lookup hangs, and the hanging thread does not keep it."""
+        """SIGTERM ends the daemon though a lookup hangs; the hanging thread does not delay the exit."""
         daemon = self.serve("a")
         self.wait_until(lambda: self.alive("a"), "the queue to be served")
         self.hang()
         self.cut("a")
-        # The second, where the lease was there but not yet the other connection's answer.
+        # The second event appears where the lease was set but the other connection had not been answered yet.
         noticed = ("redis_lost", "redis_unavailable")
         self.wait_until(lambda: any(event in daemon.read_log() for event in noticed), "the loss to be noticed")
         self.assertEqual(daemon.stop(), 0)

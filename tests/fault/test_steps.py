@@ -1,5 +1,5 @@
-"""kill -9 at each command that a worker sends: before Redis sees it, and after Redis has done it. And the same points once
-more with only the connections cut."""
+"""kill -9 at each command that a worker sends: before Redis sees it, and after Redis has executed it. Then the same
+points again with only the connections cut."""
 # ctest-cost: 15
 
 import json
@@ -23,7 +23,7 @@ class Steps(SluiceCase):
         self.local = self.reference(self.model)
 
     def requests(self, queue):
-        """A small mixed bag: good ones, a bad one, and one that needs a wake token."""
+        """Submits a small mix: good requests, a bad one, and one that needs a wake token."""
         sender = self.producer(self.server, queue=queue, journal=Journal())
         for text in texts(3, seed=5):
             sender.submit(text, encoding="f32")
@@ -40,7 +40,7 @@ class Steps(SluiceCase):
         return sender
 
     def behind_proxy(self, queue, act, strike):
-        """A daemon behind a proxy, started and not waited for. `strike` gets both."""
+        """Starts a daemon behind a proxy without waiting for it. `strike` is called with both."""
         daemon = self.make_daemon(self.server, model=self.model, queue=queue)
         proxy = Proxy(self.directory, self.server.socket, act, lambda: strike(proxy, daemon))
         self.children.append(proxy)
@@ -49,8 +49,8 @@ class Steps(SluiceCase):
         return proxy, daemon
 
     def points(self):
-        """The number of every command that a worker sends until it has answered the requests, and of a few of what follows.
-        With a scale below 1 every n-th of them."""
+        """The numbers of all commands that a worker sends until it has answered the requests, and of a few that follow.
+        With a scale below 1, every n-th of them."""
         self.server = self.start_redis("redis-count")
         sender = self.requests("count")
         proxy, daemon = self.behind_proxy("count", lambda number, words: None, None)
@@ -65,8 +65,8 @@ class Steps(SluiceCase):
         return sender.finished(sender.journal.requests.values()) and sender.unfinished() == 0
 
     def run_points(self, moment, strike, until, heal):
-        """Strikes at every point, eight queues at a time. Each eight have a Redis of their own: the checker reads all that
-        has ever been written."""
+        """Strikes at every point, eight queues at a time. Each group of eight has its own Redis, because the checker
+        reads all that has ever been written."""
         points, struck = self.points(), 0
         for start in range(0, len(points), TOGETHER):
             for child in self.children:
@@ -78,11 +78,11 @@ class Steps(SluiceCase):
                 act = lambda at, words, number=number: moment if at == number else None
                 runs.append((sender, *self.behind_proxy(sender.queue, act, strike), number))
             for sender, proxy, daemon, point in runs:
-                # The run may end before a late point is reached: then all is answered.
+                # The run may end, with everything answered, before a late point is reached.
                 self.wait_until(lambda: until(sender, proxy, daemon), f"the strike at {point}")
                 heal(daemon, sender)
             for sender, proxy, daemon, point in runs:
-                self.wait_finished(sender, timeout=40)  # soon, and not only when some last resort comes round
+                self.wait_finished(sender, timeout=40)  # soon, not only after a periodic last resort
                 self.wait_empty(sender)
                 problems = Checker(self.server, sender.queue, sender.journal, self.local).violations()
                 self.assertEqual(problems, [], f"struck {moment} command {point}: {proxy.struck and proxy.struck[:3]}")

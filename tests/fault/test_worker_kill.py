@@ -1,5 +1,5 @@
-"""kill -9 of workers. Nothing is lost, no request gets two different replies, and nobody is blamed for what a dead worker
-merely held."""
+"""kill -9 of workers: nothing is lost, no request gets two different replies, and no request is blamed because a dead
+worker merely held it."""
 # ctest-cost: 30
 
 import random
@@ -22,13 +22,13 @@ class WorkerKill(SluiceCase):
         super().finish(self.server, sender, model=self.model, **options)
 
     def kill(self, daemon):
-        """kill -9; says whether it hit while the worker had entries in its hands, by what Redis says after its death."""
+        """Sends kill -9; returns whether the worker held entries at that moment, according to Redis after its death."""
         daemon.kill()
         self.journal.kills.append(daemon.last_name())
         return self.held_by(daemon, self.client) > 0
 
     def run_kills(self, load, count, seed):
-        """At random moments under load. Only kills that hit a worker with entries in its hands are counted."""
+        """Kills workers at random moments under load. Only kills of a worker that held entries are counted."""
         generator = random.Random(seed)
         daemons = [self.start_slow(self.server, model=self.model) for _ in range(2)]
         kills = 0
@@ -49,14 +49,15 @@ class WorkerKill(SluiceCase):
         self.run_kills(self.start_load(self.server, longest=60, depth=128), scaled(25), seed=20261121)
 
     def test_kill_with_every_feature(self):
-        """Delays, deadlines, cancels, several texts, classes, tenants, doubled ids: whatever was in the dead worker's hands."""
+        """The dead workers hold every kind of request: delays, deadlines, cancels, several texts, classes, tenants,
+        duplicate ids."""
         load = self.start_mixed(self.server, seed=7, longest=60, depth=128)
         self.run_kills(load, scaled(35), seed=20261122)
         print(", ".join(f"{count} {kind}" for kind, count in sorted(load.kinds.items())))
 
     def test_kill_while_reclaimed_entries_run(self):
-        """The worker that has taken over dies, too, while the suspects run, in a group and then alone; again and again. The
-        group waits in the window, so that the first kill always finds it."""
+        """The worker that has taken over dies, too, again and again, while the suspects run in a group and then alone.
+        The group waits in the window, so that the first kill always finds it."""
         sender = self.producer(self.server)
         window = ("--window", "fixed", "--window-ms", "60000")
         first = self.start_daemon(self.server, *window, model=self.model)
@@ -73,7 +74,7 @@ class WorkerKill(SluiceCase):
         self.finish(sender, faults=["kill while suspects run"])
 
     def test_all_workers_killed(self):
-        """Every worker dies at once; all come back under new names."""
+        """All workers die at once and come back under new names."""
         daemons = [self.start_slow(self.server, model=self.model) for _ in range(3)]
         load = self.start_load(self.server, seed=2, longest=60, depth=128)
         for _ in range(scaled(3)):
@@ -86,12 +87,12 @@ class WorkerKill(SluiceCase):
         self.finish(load.producer, faults=["all workers dead"])
 
     def test_kill_in_the_window(self):
-        """What waited in a dead worker's window is answered by another one, and nobody is charged for it."""
+        """Requests that waited in a dead worker's window are answered by another one, and none is charged."""
         sender = self.producer(self.server)
         victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", model=self.model)
-        sender.submit_many(texts(30, seed=4, longest=4), encoding="f32")  # no batch by themselves, however slow the machine is
+        sender.submit_many(texts(30, seed=4, longest=4), encoding="f32")  # too few to start a batch, however slow the machine is
         self.wait_until(lambda: self.held_by(victim, self.client) == 30, "all entries to be held")
-        self.assertTrue(self.kill(victim))  # before there is another one, who would have them if a busy machine cost the lease
+        self.assertTrue(self.kill(victim))  # before another worker is there to take them if a busy machine costs the lease
         self.journal.fault("kill in the window")
         self.start_daemon(self.server, model=self.model)
         self.finish(sender, faults=["kill in the window"])
