@@ -1,4 +1,4 @@
-"""The least-privilege users of config/acl: what they may is enough for everything, and each right is needed."""
+"""The least-privilege users of config/acl: their rights are enough for everything, and each right is needed."""
 # ctest-cost: 15
 
 import glob
@@ -17,11 +17,11 @@ from case import SluiceCase
 from corpus import texts
 from daemon import BINARY, SOURCE
 
-WORD = "~"  # the word at which the faulty engine fails; no text of the corpus has it
+WORD = "~"  # the faulty engine fails at this word; no text of the corpus contains it
 
 CONFIG, NOPERM, UNAVAILABLE = 78, 77, 69
 TOGETHER = 8  # daemons at a time
-LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}  # of whoever it is
+LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}  # the same for every user
 
 
 def without_each(words):
@@ -90,7 +90,7 @@ class Acl(SluiceCase):
                 server.client(username="sluice-" + role, password="").ping()
 
     def make_users(self, *queues, options=()):
-        """Runs the script with tools that write down what they were called with."""
+        """Runs the script with tools that record the arguments they were called with."""
         tools = self.path("tools")
         os.makedirs(tools, exist_ok=True)
         for tool in ("sed", "sha256sum", "dirname", "cat", "head", "tr"):
@@ -100,7 +100,8 @@ class Acl(SluiceCase):
                               check=False, timeout=60, env={**os.environ, "PATH": tools + ":" + os.environ["PATH"]})
 
     def test_users_with_passwords(self):
-        """config/make-users.sh: each gets in with its own password and nobody without; a queue's users stay in their queue."""
+        """config/make-users.sh: each user logs in with its own password and with no other; a queue's users stay in
+        their queue."""
         passwords = {name: f"{name} of 'odd' >letters #\"" for name in ("mail_worker", "mail_producer", "mail_operator", *ROLES, "admin")}
         for name, password in passwords.items():
             self.write(name + "_password", password + ("\r\nsecond line\n" if name == "worker" else "\n" if name != "producer" else ""))
@@ -130,8 +131,8 @@ class Acl(SluiceCase):
                     client.xadd(f"sluice:{{{other}}}:requests", {"text": "x"})
 
     def test_rights_for_the_dashboard(self):
-        """make-users.sh --dashboard: the worker's user has its rights still, and those that the admin API needs; in other queues it
-        counts, and reads and changes nothing."""
+        """make-users.sh --dashboard: the worker's user keeps its rights and gets those that the admin API needs; in
+        other queues it may count entries, but read and change nothing."""
         for name in (*ROLES, "admin"):
             self.write(name + "_password", "pw")
         users = {option: self.make_users(options=option) for option in ((), ("--dashboard",))}
@@ -156,8 +157,8 @@ class Acl(SluiceCase):
                 client.execute_command(words[0], key % ("mail", words[1]), *words[2:])
 
     def test_a_restart_keeps_what_was_done(self):
-        """Redis replays its append-only file with the rights of its user default, who may not get in: where those do not
-        allow what scripts wrote, all of that is gone after a restart. The doctor sees it before."""
+        """Redis replays its append-only file with the rights of the user `default`, even if that user is disabled: if
+        they do not allow what scripts wrote, all of it is gone after a restart. The doctor reports this beforehand."""
         passwords = dict.fromkeys((*ROLES, "admin"), "pw")
         for name, password in passwords.items():
             self.write(name + "_password", password)
@@ -190,11 +191,12 @@ class Acl(SluiceCase):
         self.assertIn("fail  replay ", doctor())
 
     def test_one_login_for_two_queues(self):
-        """make-users.sh with queues joined by a comma: a daemon of both logs in, and each role has all its rights in both."""
+        """make-users.sh with queues joined by a comma: a daemon for both logs in, and each role has all its rights in
+        both."""
         for name in (*ROLES, "admin"):
             self.write(name + "_password", "pw")
         users = self.make_users("mail,default", "other")
-        self.assertEqual((users.returncode, users.stdout), (CONFIG, b""))  # of `mail`, whose passwords are not there
+        self.assertEqual((users.returncode, users.stdout), (CONFIG, b""))  # the passwords of `mail` are missing
         server = self.new_redis("second", options=("--aclfile", self.write("users.acl", self.make_users("default,mail").stdout)))
         server.user, server.password = "admin", "pw"
         server.start()
@@ -230,8 +232,8 @@ class Acl(SluiceCase):
             self.assertIn(b"worker_password", result.stderr)
 
     def test_a_worker_without_a_right_ends_and_names_it(self):
-        """Whichever it is: at its start, before it has touched anything. Where it is missed in the middle of a script, half of
-        that script's work is done."""
+        """For each right, it ends at its start, before it has touched anything. A right missing in the middle of a
+        script would leave that script's work half done."""
         sender = self.producer(self.server)
         sender.submit("waits for a worker that may", encoding="f32")
         before, lacking = self.client.keys(), list(without_each(rules("worker", self.queue)))
@@ -258,7 +260,7 @@ class Acl(SluiceCase):
                                 environment=LOGIN).start()
 
     def test_a_vector_goes_where_a_selector_allows(self):
-        """The one of docs/redis.md is enough, and a key beyond it costs nobody but its own request."""
+        """The selector of docs/redis.md is enough, and a key outside it fails only its own request."""
         self.make_user("worker", [*rules("worker", self.queue), "(%W~doc:* +hset)"])
         self.start_daemon(self.server, "--into-keys", "*", address=f"redis+unix://sluice-worker@{self.server.socket}", environment=LOGIN)
         sender = self.producer(self.server)
@@ -289,8 +291,8 @@ class Acl(SluiceCase):
             self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login for queue test: acl/operator.acl\)\n$")
 
     def test_what_rights_cannot_keep_a_producer_from(self):
-        """A queue is one circle of trust: config/acl/producer.acl lets this happen, docs/redis.md says so, and a producer
-        of another queue can do none of it."""
+        """All users of a queue trust each other: config/acl/producer.acl allows these actions, docs/redis.md says so,
+        and a producer of another queue can do none of them."""
         self.make_user("producer")
         self.client.execute_command("ACL", "SETUSER", "stranger", "reset", *rules("producer", "other"), ">pw")
         producer = self.server.client(username="sluice-producer", password="pw")
@@ -331,7 +333,7 @@ class Acl(SluiceCase):
         files = ("lua/*.lua", "lua/lib/*.lua", "src/redis/*.c")
         for path in (path for pattern in files for path in glob.glob(os.path.join(SOURCE, pattern))):
             if path.endswith("rights.c"):
-                continue  # says what is needed, and sends nothing
+                continue  # lists the rights, and sends nothing
             with open(path, encoding="utf-8") as file:
                 code += file.read()
         for word in rules("worker", self.queue):
@@ -340,7 +342,7 @@ class Acl(SluiceCase):
                     self.assertRegex(code, rf"[\"']{part}[\"']", word)
 
 
-# The commands that ask Redis something as an operator, each with what else it does. LETTER, NAME and WORKER: one that is there.
+# The commands that query Redis as an operator, each with its variants. LETTER, NAME and WORKER stand for existing ones.
 TYPED = {
     "submit": ("submit hello", "submit --wait hello"),
     "get": ("get NAME", "get NAME --story", "get order-42", "get order-42 --story", "get ANSWERED", "get ANSWERED --story"),
@@ -355,10 +357,10 @@ TYPED = {
     "resume": ("resume",),
     "doctor": ("doctor",),
 }
-# Those that ask nothing, that are a worker (serve) or a producer (embed --redis), and those that use a Redis of their own (bench).
+# Commands without Redis, a worker's (serve) or a producer's (embed --redis), and those with their own Redis (bench).
 OTHERS = {"serve", "live", "embed", "similar", "classify", "rerank", "model", "tokenize", "plan", "config", "bench engine", "bench e2e",
           "bench ab", "version"}
-# Commands that MONITOR does not show, and PING, which people send.
+# Commands that MONITOR does not show, and PING, which only people send.
 UNSEEN = {"CONFIG GET", "ACL DRYRUN", "PING"}
 
 
@@ -380,14 +382,16 @@ def spelled(words):
 
 
 class Commands(Acl):
-    """The table of src/redis/rights.c, which doctor and workers go by and config/acl follows, beside what the commands send."""
+    """Compares the table of src/redis/rights.c, which the doctor, the workers and config/acl rely on, with what the
+    commands send."""
 
     def test_every_command_is_here(self):
         listed = re.findall(r"^  ([a-z0-9 ]*[a-z0-9]) +[A-Z]", self.run_sluice("--help").stdout.decode(), re.MULTILINE)
         self.assertEqual(set(listed), set(TYPED) | OTHERS)
 
     def test_an_operators_commands_send_what_the_table_says(self):
-        """And nothing else: by TCP, so that MONITOR tells them from the worker and from the test."""
+        """They send nothing else. They connect by TCP, so that MONITOR distinguishes them from the worker and the
+        test."""
         self.server.stop()
         port = self.server.start_on_tcp()
         self.client = self.server.client()
@@ -417,8 +421,8 @@ class Commands(Acl):
                     break
                 if sender.startswith("127.0.0.1:"):
                     sent.add(spelled(re.findall(r'"((?:[^"\\]|\\.)*)"', command)))
-        sent.discard("AUTH")  # which needs no right
-        # The keys of lua/requeue, of which MONITOR's line names the first here, and what lua/find sends.
+        sent.discard("AUTH")  # AUTH needs no right
+        # Commands that the parsed lines lack: lua/requeue with its other keys, and those that lua/find sends.
         sent |= {"XRANGE dead", "EVALSHA requests*", "XRANGE requests*", "ZRANGE later", "HGET later:data"}
         self.assertEqual(sent, table_of("O") - UNSEEN)
         self.assertEqual(self.client.execute_command("ACL", "LOG"), [], "somebody was refused something")
@@ -445,7 +449,7 @@ class Commands(Acl):
 
 
 class FullRun(Acl):
-    """Everything that a queue can do, by a worker, a producer and an operator who have no other rights."""
+    """Everything that a queue can do, by a worker, a producer and an operator with only the shipped rights."""
 
     def setUp(self):
         super().setUp()
@@ -476,7 +480,7 @@ class FullRun(Acl):
         self.wait_until(lambda: self.producer_client.hget(self.key("reply:" + name), "status") == status.encode(), f"{name} to be {status}")
 
     def produce(self):
-        """Each feature once, and what comes of it."""
+        """Uses each feature once, and checks the outcome."""
         plain = [self.add(text=text) for text in texts(30)]
         high, low = self.add("requests:high", text="high"), self.add("requests:low", text="low")
         woken = self.add(text="woken", notify="1")
@@ -540,7 +544,8 @@ class FullRun(Acl):
             self.assertIn(b"only an operator's login may ask where it is", result.stderr)
 
     def test_an_operator_changes_no_requests(self):
-        """He may read them, to find one by its own id, and may change neither those in the streams nor those in `later`."""
+        """The operator may read them, to find one by its own id, but may change neither those in the streams nor those
+        in `later`."""
         operator, stream = self.server.client(username="sluice-operator", password="pw"), self.key("requests")
         name = self.add(text="x")
         self.assertEqual(operator.xrange(stream)[0][1], {b"text": b"x"})
@@ -558,7 +563,7 @@ class FullRun(Acl):
                 self.assertEqual(result.returncode, code, f"{role}: {result.stderr.decode()}")
 
     def test_a_producers_commands(self):
-        """submit, get, and embed, which leaves no reply behind."""
+        """submit, get, and embed, which leaves no reply in Redis."""
         self.serve()
 
         def produce(*arguments):

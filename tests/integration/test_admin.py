@@ -1,5 +1,5 @@
-"""The admin API: what it shows is what the operator's commands show, what it changes is what they change, and who may not changes nothing.
-docs/admin-api.md, sentence by sentence."""
+"""The admin API: it shows and changes the same as the operator's commands, and nobody without permission changes
+anything. Follows docs/admin-api.md, sentence by sentence."""
 # ctest: threads
 # ctest-cost: 60
 
@@ -32,7 +32,7 @@ PAGE = pathlib.Path(SOURCE, "docs/admin-api.md").read_text()
 
 
 def example(heading, number=0):
-    """A JSON block of the page below a heading that begins so."""
+    """Returns a JSON block of the page below the heading that begins with `heading`."""
     section = next(part for part in re.split(r"(?m)^### ", PAGE) if part.startswith(heading))
     return json.loads([code for language, code in blocks.code_blocks(section) if language == "json"][number])
 
@@ -48,7 +48,7 @@ class Admin(HttpCase):
         return daemon
 
     def ask(self, method, path, body=None, token=TOKEN, address="127.0.0.1", **headers):
-        """Status, the answer's JSON, its headers."""
+        """Returns the status, the answer's JSON, its headers."""
         connection = http.client.HTTPConnection(address, self.port, timeout=30)
         given = {"Authorization": "Bearer " + token} if token else {}
         if body is not None:
@@ -74,7 +74,7 @@ class Admin(HttpCase):
         return answer
 
     def bury(self, text="some words", **fields):
-        """A dead letter as lua/settle writes it; returns its id."""
+        """Adds a dead letter as lua/settle writes it; returns its id."""
         letter = {"_entry": "1-0", "_code": "internal", "_message": "the engine said no", "_attempts": "4", "text": text, **fields}
         return self.client.xadd(self.sender.key("dead"), {name: value for name, value in letter.items() if value is not None}).decode()
 
@@ -82,7 +82,7 @@ class Admin(HttpCase):
         return [id.decode() for id, _ in self.client.xrange(self.sender.key("dead"))]
 
     def assert_shape(self, answer, shown, where=""):
-        """The names of an answer are those of the page's example; {} there stands for what is said elsewhere."""
+        """Asserts that an answer has the names of the page's example, where {} marks parts documented elsewhere."""
         if isinstance(shown, dict) and shown and not re.search(r"(ended|precisions)$", where):
             self.assertEqual(list(answer), list(shown), where)
             for name in shown:
@@ -91,7 +91,7 @@ class Admin(HttpCase):
             self.assertTrue(answer, where)
             self.assert_shape(answer[0], shown[0], where + "[]")
 
-    # what is shown
+    # reading
 
     def test_queues_and_workers(self):
         self.served()
@@ -135,7 +135,7 @@ class Admin(HttpCase):
         self.read("/api/queues?queue=" + self.queue, 404)
 
     def test_queues_of_other_daemons(self):
-        """Whatever has a stream of requests in this Redis is a queue, and is shown and changed like the daemon's own."""
+        """Every queue with a request stream in this Redis is shown and changed like the daemon's own."""
         self.client.xadd("sluice:{mail}:requests:low", {"text": "waits for nobody"})
         self.client.xadd("sluice:{chat}:requests", {"text": "x"})
         self.client.set("sluice:{chat}:meta", "of a wrong type")
@@ -143,7 +143,7 @@ class Admin(HttpCase):
                          "sluice:{a}:requests:highest", "sluice:{b}:requestsx", "sluice:{x\0y}:requests", "other:{mail}:requests"):
             self.client.xadd(stranger, {"text": "x"})
         self.client.hset("sluice:{hash}:requests", "a", "b")
-        self.client.mset({f"of something else:{i}": "x" for i in range(25_000)})  # more than a call of the API looks at
+        self.client.mset({f"of something else:{i}": "x" for i in range(25_000)})  # more keys than one API call scans
         self.served()
         answers = [self.read("/api/queues")]
         self.assertIn("goes on", answers[0]["left_out"])
@@ -173,7 +173,7 @@ class Admin(HttpCase):
         self.assertEqual([queue["queue"] for queue in answer["queues"]], [self.queue, *(f"q{number:03}" for number in range(100))])
 
     def test_an_hour_is_kept(self):
-        """Also what happened while nobody looked, and while Redis was away."""
+        """The hour includes times when nobody was looking and when Redis was away."""
         self.served()
         points = lambda **given: [dict(zip(given.get("names") or self.read("/api/history")["names"], point)) for point in self.read("/api/history?queue=test" + given.get("more", ""))["points"]]
         ended = lambda name: sum(point[name] * (point["at"] - before["at"]) / 1000 for before, point in zip(points(), points()[1:]) if point[name])
@@ -210,7 +210,7 @@ class Admin(HttpCase):
         listed = json.loads(self.sluice("dead", "list", "--json", "--id", "mine-0"))
         self.assertEqual(set(page["letters"][0]), set(listed))
         found, cursor = [], ""
-        while cursor is not None:  # pages without any are not the end
+        while cursor is not None:  # an empty page is not the end
             page = self.read("/api/dead?search=text+17" + (f"&cursor={cursor}" if cursor else ""))
             found += [letter["id"] for letter in page["letters"]]
             cursor = page["next"]
@@ -286,7 +286,7 @@ class Admin(HttpCase):
         self.client.hset(self.sender.key("reply:huge"), mapping={"status": "done", "message": "x" * (4 << 20)})
         self.assertIn("4 MiB", self.read("/api/request?id=huge", 413)["error"])
 
-    # what is changed
+    # changing
 
     def test_pause_caps_and_orders(self):
         daemon = self.served()
@@ -331,7 +331,7 @@ class Admin(HttpCase):
         self.wait_finished(self.sender)
 
     def test_a_request_is_found_and_cancelled_by_its_own_id(self):
-        """As far as the search goes: 100,000 requests. /api/request, which programs ask again and again, does not search."""
+        """The search covers 100,000 requests. /api/request, which programs poll, does not search."""
         self.served()
         self.client.set(self.sender.key("paused"), 1)
         self.wait_paused(self.client)
@@ -397,7 +397,7 @@ class Admin(HttpCase):
         self.wait_until(lambda: self.read("/api/request?id=" + queued["id"])["status"] == "done", "its reply")
         self.change("/api/try", 400, inputs="one text")
 
-    # who may
+    # permissions
 
     def test_the_token(self):
         self.watched()
@@ -422,7 +422,7 @@ class Admin(HttpCase):
         self.logged(daemon, "warn wrong_token peer=127.0.0.1 path=/api/pause times=1\n")
         lines = lambda: [int(times) for times in re.findall(r" wrong_token peer=127.0.0.1 path=\S+ times=(\d+)\n", daemon.read_log())]
         begun, most, before = time.monotonic(), 0, len(lines())
-        while sum(lines()[before + 1:]) < 50:  # what comes between two lines is in the second
+        while sum(lines()[before + 1:]) < 50:  # refusals between two lines are counted in the second
             most += self.ask("GET", "/api/queues", token="guessed")[0] == 401
         self.assertLessEqual(sum(lines()[before + 1:]), most)
         self.assertLessEqual(len(lines()) - before, 2 + (time.monotonic() - begun))
@@ -456,7 +456,7 @@ class Admin(HttpCase):
             self.assertEqual(self.ask("POST", "/api/pause", {}, Origin=origin)[0], status, origin)
 
     def raw(self, data, shut=False):
-        """Status of the first answer (0: none), and all that came."""
+        """Returns the status of the first answer (0: none), and all bytes received."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=20) as peer:
             try:
                 peer.sendall(data)
@@ -540,7 +540,7 @@ class Admin(HttpCase):
         self.assertEqual([list(json.loads(line)) for line in result.stdout.splitlines()],
                          [["queues", "left_out"], list(example("`POST /api/pause"))])
 
-    # when Redis is away, or refuses
+    # Redis is away, or refuses
 
     def test_redis_is_away(self):
         self.served()
@@ -565,7 +565,7 @@ class Admin(HttpCase):
         self.finish(self.server, self.sender)
 
     def test_redis_denies(self):
-        """The daemon asks as its own user; a worker's may look, and may not pause."""
+        """The daemon uses its own Redis user; a worker's user may read, but may not pause."""
         make_user(self.client, "worker", self.queue)
         self.served(address=f"redis+unix://sluice-worker@{self.server.socket}", environment={"SLUICE_REDIS_PASSWORD": "pw"})
         self.read("/api/queues")
@@ -593,10 +593,11 @@ class Admin(HttpCase):
         self.assertEqual(self.change("/api/resume")["changed"], True)
         self.assertEqual(self.read("/api/request?id=7-7")["status"], "unknown")
 
-    # and who means harm
+    # attackers
 
     def test_ten_thousand_hostile_requests(self):
-        """Of every kind and from many sides at once, under load: all are refused, nothing is changed, no request is lost."""
+        """Requests of every kind, on many connections at once, under load: all are refused, nothing is changed, no
+        request is lost."""
         daemon = self.served()
         load = self.start_load(self.server, depth=8)
         letters = [self.bury(text=f"text {i}") for i in range(20)]
@@ -620,7 +621,7 @@ class Admin(HttpCase):
             return f"{method} {path} {version}\r\n{lines}{size}\r\n".encode("latin-1") + body
 
         def hostile(dice):
-            """One request, of which each would do harm, were it not refused."""
+            """Returns one request that would do harm if it were not refused."""
             path, body = dice.choice(deeds)
             body = json.dumps(body).encode()
             host = dice.choice(["example.com", "localhost.example.com", "127.0.0.1.nip.io", "10.1.2.3", "", "localhost\t.x", "[::1].x", "*"])
@@ -643,9 +644,9 @@ class Admin(HttpCase):
                 lambda: request(path, body, {**good, "X:y\r\n Host": "localhost"}),
                 lambda: request(path, body, good, method=dice.choice(["GET", "PUT", "DELETE", "OPTIONS", "TRACE", "post", "POST\t", "\x00POST", "CONNECT"])),
                 lambda: request(path, body, good, version=dice.choice(["HTTP/2.0", "HTTP/0.9", "", "HTTP/1.1 x", "http/1.1"])),
-                lambda: request("/healthz", b"", {}, method="GET", length="") + request(path, body, good),  # pipelined: the second is nobody's
+                lambda: request("/healthz", b"", {}, method="GET", length="") + request(path, body, good),  # pipelined: the second must be ignored
                 lambda: request("/api/queues", body, good, method="GET") + request(path, body, good),
-                lambda: request(path, body, good)[:dice.randrange(1, 150)],  # and then no more
+                lambda: request(path, body, good)[:dice.randrange(1, 150)],  # cut off
                 lambda: request(path, body, good)[:-1],
                 lambda: dice.randbytes(dice.randrange(1, 2000)),
                 lambda: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + dice.randbytes(200),
@@ -674,7 +675,7 @@ class Admin(HttpCase):
         stop = threading.Event()
 
         def slow():
-            """A byte now and then."""
+            """Sends a byte now and then."""
             data = request("/api/pause", b"{}", good)
             while not stop.is_set():
                 try:
@@ -691,7 +692,7 @@ class Admin(HttpCase):
         for thread in attackers + lorises:
             thread.start()
         asked = 0
-        while any(thread.is_alive() for thread in attackers):  # who means well is served meanwhile
+        while any(thread.is_alive() for thread in attackers):  # honest clients are served meanwhile
             asked += self.get("/healthz")[0] == 200
             attackers[0].join(0.2)
         stop.set()

@@ -10,7 +10,7 @@ WITH_NUL = (b"1\0", b"\0")
 NUMBERS = ("", " ", "-1", "+1", "1.5", "1e3", "0x1", "one", " 1", "1 ", "1\n", "١", "18446744073709551616", "9" * 50)
 WORDS = ("yes", "true", "no", "on", "2", "-0", "00", "01", "1 ", "{}", "null")
 
-# field: values that are wrong, all of them bad_request. Added to each: empty (prompt may be), not UTF-8, with NUL, 10 MB long, twice.
+# field: wrong values, all bad_request. Added to each: empty (except for prompt), not UTF-8, with NUL, 10 MB long, twice.
 TABLE = {
     "ttl": NUMBERS + ("0", "604801"),
     "max_attempts": NUMBERS + ("0", "11"),
@@ -123,7 +123,7 @@ class BadFields(SluiceCase):
         self.finish()
 
     def test_a_text_that_is_too_long(self):
-        """Only the tokeniser knows: all or nothing, and the first one is named."""
+        """Only the tokeniser can tell: all texts are refused together, and the message names the first one."""
         long = "hello " * 100
         for inputs, index in (([long], 0), (["a", "b", long, long], 2)):
             self.send({"inputs": self.array(inputs), "truncate": "0"}, "too_long", "inputs", index)
@@ -157,7 +157,7 @@ class BadFields(SluiceCase):
         self.finish()
 
     def test_names_of_any_bytes(self):
-        """Field names that are nobody's harm nobody, and are no known ones."""
+        """Unknown field names do no harm, and are not taken for known ones."""
         for name in ("", " text", "text ", "TEXT", b"text\0", b"\xff", "x-", "x", "_", "_idea", "{}", LARGE):
             self.sender.submit_fields({"text": "healthy", name: "1"}, text="healthy")
             self.send({name: "only this"}, "bad_request", "text")

@@ -1,5 +1,5 @@
-"""Whatever a producer writes into the stream: it gets an error reply that names the field, its entry is acknowledged, and
-nobody else notices."""
+"""Whatever a producer writes into the stream, it gets an error reply that names the field, its entry is acknowledged,
+and no other request is affected."""
 
 from case import SluiceCase
 from corpus import texts
@@ -15,7 +15,7 @@ class BadRequests(SluiceCase):
         self.bad = []
 
     def send(self, fields, code, names, named=True):
-        """Between two healthy requests, which must not notice."""
+        """Sends the request between two healthy ones, which must not be affected."""
         self.sender.submit(f"before {len(self.bad)}", encoding="f32")
         request = self.sender.submit_fields(fields, expected=code, named=named)
         self.bad.append((request, names))
@@ -46,7 +46,7 @@ class BadRequests(SluiceCase):
         self.finish()
 
     def test_text_with_nul(self):
-        """A NUL is a character like any other: the text behind it counts, too."""
+        """A NUL is a character like any other: the text after it counts, too."""
         request = self.sender.submit_fields({"text": b"hello\0world", "encoding": "f32"})
         other = self.sender.submit_fields({"text": b"hello", "encoding": "f32"})
         self.wait_finished(self.sender)
@@ -55,7 +55,7 @@ class BadRequests(SluiceCase):
         self.finish()
 
     def test_large_text(self):
-        """10 MB are refused by size; 1 MiB is read as far as the model looks."""
+        """10 MB are refused because of their size; 1 MiB is read up to the model's token limit."""
         self.send({"text": "a" * 10_000_000}, "too_large", "text")
         self.send({"text": "a " * 524289}, "too_large", "text")
         self.sender.submit("hello " * 174762)
@@ -115,20 +115,20 @@ class BadRequests(SluiceCase):
         self.finish()
 
     def test_promised_fields_of_later_versions(self):
-        """A field of the protocol that this version does not do is refused, not silently ignored."""
+        """A protocol field that this version does not implement is refused, not silently ignored."""
         self.send({"text": "x", "pairs": "[]"}, "bad_request", "pairs")
         self.send({"pairs": "[]"}, "bad_request", "pairs: not supported yet")
         self.finish()
 
     def test_own_fields_from_outside(self):
-        """Fields with an underscore are the daemon's; nonsense in them harms nobody."""
+        """Fields with an underscore belong to the daemon; nonsense in them does no harm."""
         self.send({"text": "x", "_id": "not a name"}, "bad_request", "_id")
         self.send({"text": "x", "_attempt": "-3"}, "bad_request", "_attempt")
         self.send({"text": "x", "_first_at": "never"}, "bad_request", "_first_at")
         self.finish()
 
     def test_number_of_fields(self):
-        """64 fields are a request, 65 are not; users' own fields and unknown ones are ignored."""
+        """64 fields are accepted, 65 are not; users' own fields and unknown ones are ignored."""
         many = {f"x-{number}": "v" for number in range(63)}
         self.sender.submit_fields({"text": "with 64 fields", **many}, text="with 64 fields")
         self.sender.submit_fields({"text": "unknown", "colour": "red", "": "empty", b"\xff": b"\xff"}, text="unknown")

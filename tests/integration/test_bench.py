@@ -1,5 +1,5 @@
-"""`sluice bench`: each part in a tiny form. What it counts must add up and every request must have its answer; how fast it was
-is nobody's business here."""
+"""`sluice bench`: each part in a tiny form. Its counts must add up and every request must be answered; speed is not
+tested here."""
 # ctest-cost: 20
 
 import glob
@@ -20,7 +20,7 @@ class Bench(SluiceCase):
         self.environment = {"TMPDIR": self.directory}
 
     def tearDown(self):
-        """Nothing may be left: no folder, and so no server in it."""
+        """Checks that nothing is left: no folder, and so no server in it."""
         super().tearDown()
         self.assertEqual(glob.glob(self.path("sluice-bench-*")), [])
 
@@ -140,7 +140,7 @@ class Bench(SluiceCase):
                          [(8, 8, 1), (8, 8, 2), (64, 1, 1), (64, 1, 2)])
         for row in found["peak"]:
             self.assertGreater(row["peak_gflops"], 0)
-            share, rounded = row["gflops"] / row["peak_gflops"], 0.05 / row["peak_gflops"]  # to one decimal, of small numbers on a busy machine
+            share, rounded = row["gflops"] / row["peak_gflops"], 0.05 / row["peak_gflops"]  # one decimal; a busy machine has small numbers
             self.assertAlmostEqual(row["share"], share, delta=0.01 + 2 * rounded * (1 + share))
 
     def test_tokenizer(self):
@@ -211,7 +211,7 @@ class Bench(SluiceCase):
                 self.assertEqual(row["requests"] % 4, 0)
 
     def check_run(self, row):
-        """Every request has one answer, and a vector; the daemon was not busier than it can be."""
+        """Asserts that every request has one answer and a vector, and that the daemon's busy time is possible."""
         self.assertGreater(row["requests"], 0)
         self.assertEqual((row["errors"], row["doubled"]), (0, 0))
         self.assertGreaterEqual(row["batch_rows"], 1)

@@ -49,7 +49,8 @@ class Inputs(BulkCase):
             self.assertEqual(struct.pack(f"<{len(row['vector'])}f", *row["vector"]), wanted(text))
 
     def test_json_arrays(self):
-        """Of objects, strings or both, over any number of lines; the first byte tells, not the name."""
+        """Arrays of objects, strings or both, over any number of lines, are recognised by the first byte, not by the
+        name."""
         records = [{"text": text, "n": number, "in": {"deep": ["]", "\\\"}"]}} for number, text in enumerate(texts(400, seed=7))]
         for number, content in enumerate((json.dumps(records), json.dumps(records, indent=2), " \n[\n" + ",\n".join(map(json.dumps, records)) + "]\n")):
             for name in ("a.json", "a.jsonl.gz", "-"):
@@ -75,7 +76,7 @@ class Inputs(BulkCase):
         self.assertEqual(self.manifest(self.path("e.npy"))["rows"], 0)
 
     def test_ids_keep_their_type(self):
-        """In every file: a number as it is written, a string as a string; those of CSV are strings."""
+        """In every file a number is kept as written and a string stays a string; ids from CSV are strings."""
         ids = ["7", 7, 12345678901234567890, 1.50, True, "a \u00e4\n\"", -0.0, ""]
         written = [json.dumps(value) for value in ids]
         written[3] = "1.50"
@@ -90,10 +91,11 @@ class Inputs(BulkCase):
         self.assertEqual(self.content(self.path("c.npy.ids.jsonl")), b'"7"\n')
 
     def test_ids_that_come_twice_are_said(self):
-        """How many, and the first; 7 and "7" are two. Nothing fails: it may be meant."""
+        """The job reports how many there are, and the first; 7 and "7" differ. It does not fail: duplicates may be
+        intended."""
         records = [{"id": value, "text": f"text {i}"} for i, value in enumerate([1, "1", "b", 3, "b", 1, "b"])]
         source, output = self.write("in.jsonl", "".join(json.dumps(record) + "\n" for record in records)), self.path("v.npy")
-        for flags in ((), ("--look-ahead", "2", "--overwrite"), ()):  # the last finds the job finished
+        for flags in ((), ("--look-ahead", "2", "--overwrite"), ()):  # in the last run the job is already finished
             said = self.job(source, "--id-field", "id", "--output", output, *flags)
             self.assertIn(f'3 rows have an id that an earlier row has; the first: "b" in {source} line 5', said)
         end = json.loads(self.job(source, "--id-field", "id", "--output", output, "--progress", "json", "--overwrite").splitlines()[-1])
@@ -135,7 +137,7 @@ class Looking(BulkCase):
     """--dry-run and --limit."""
 
     def dry(self, *arguments, code=0, **options):
-        """What a dry run says; it leaves no file."""
+        """Returns the output of a dry run, which leaves no file."""
         before = set(os.listdir(self.directory)) | {"models"}
         said = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", "--progress", "json", "--dry-run", *arguments,
                                timeout=300, **options)
@@ -144,7 +146,8 @@ class Looking(BulkCase):
         return said.stdout.decode(), json.loads(said.stderr.splitlines()[-1]) if code != DATAERR else said.stderr.decode()
 
     def test_a_dry_run_says_what_the_job_does(self):
-        """Kind, fields, rows, tokens, failures, equal texts: as the job then finds them, in any number of look-aheads."""
+        """It reports the kind, fields, rows, tokens, failures and equal texts that the job then finds, in any number of
+        look-aheads."""
         batch = texts(300, seed=4) * 2
         lines = [json.dumps({"id": i, "meta": {"body": text}}) for i, text in enumerate(batch)]
         lines[7], lines[450] = "{oops", '{"id": 7}'
@@ -190,7 +193,7 @@ class Looking(BulkCase):
         self.assertIn(b"in.txt: lines\n3 rows; 2 different texts to compute\n", done.stdout)
 
     def test_limit(self):
-        """The first texts; a higher limit goes on from there."""
+        """Only the first texts are computed; a higher limit continues from there."""
         batch = texts(60, seed=2)
         source, output = self.write("in.txt", "".join(text + "\n" for text in batch)), self.path("v.npy")
         self.job(source, "--limit", "10", "--output", output)
@@ -235,7 +238,7 @@ class Outputs(BulkCase):
         self.assertEqual((manifest["rows"], manifest["dim"], manifest["dtype"]), (250, 64, "f32"))
         self.assertEqual(manifest["computed"] + manifest["copied"], 250)
         self.assertTrue(manifest["model"]["id"])
-        self.job(source, "--output", folder, "--shard-rows", "100")  # now it is a folder that exists
+        self.job(source, "--output", folder, "--shard-rows", "100")  # now the folder exists
 
     def test_raw_and_f16(self):
         source = self.write("in.txt", "hello\nthe of\n")
@@ -248,7 +251,7 @@ class Outputs(BulkCase):
         self.assertIn("--dtype", self.job(source, "--output", self.path("h.jsonl"), "--dtype", "f16", code=DATAERR))
 
     def test_progress(self):
-        """A bar on a terminal, lines elsewhere, JSON, or nothing."""
+        """Progress is a bar on a terminal, lines elsewhere, JSON, or nothing."""
         source = self.write("in.txt", "".join(text + "\n" for text in texts(200, seed=3)))
         command = [BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", self.path("v.npy"), "--overwrite"]
         master, terminal = pty.openpty()
@@ -281,7 +284,7 @@ class Outputs(BulkCase):
         self.expect(output, batch * 20)
 
     def test_chunks_have_their_place_and_text(self):
-        """In bytes of the document's text, whatever it is made of: a chunk's vector is that of these bytes alone."""
+        """Places are in bytes of the document's text, in any script: a chunk's vector is that of these bytes alone."""
         bodies = [" ".join(text.replace("\n", " ") + "\u00e4." for text in texts(20, seed=seed, longest=8)) for seed in range(5)]
         bodies[3] = "short"
         how = ("--chunk", "tokens:32,overlap:8")

@@ -1,4 +1,4 @@
-"""Bulk jobs: what becomes of bad rows, broken files and files that cannot be written. Each message names file and line."""
+"""Bulk jobs with bad rows, broken files and files that cannot be written. Each message names the file and line."""
 
 import bz2
 import gzip
@@ -18,14 +18,14 @@ from daemon import BINARY
 
 class WrongKinds(BulkCase):
     def refuse(self, says, *arguments, **options):
-        """The job ends with this message, and leaves no file."""
+        """Asserts that the job ends with this message, and leaves no file."""
         before = set(os.listdir(self.directory)) | {"models"}
         said = self.job(*arguments, "--output", self.path("v.jsonl"), code=DATAERR, **options)
         self.assertIn(says, said)
         self.assertEqual(set(os.listdir(self.directory)), before)
 
     def test_a_kind_that_is_not_read_is_named_with_the_way_out(self):
-        """Whatever the file's name, and also behind gzip or a pipe."""
+        """This holds for any file name, and also within gzip or through a pipe."""
         text = b"text\nhello\n" * 50
         onnx = b"\x08\x07\x12\x07pytorch\x1a\x052.1.0" + bytes(range(256))
         for name, content, says in (
@@ -54,7 +54,7 @@ class WrongKinds(BulkCase):
             self.refuse("standard input " + says.split(";")[0], "-", input=content)
             self.refuse(says.split(";")[0], self.write(name + ".gz", gzip.compress(content)))
         self.refuse("| sluice embed - --format csv", self.path("a.csv.xz"))
-        said = self.job(input=onnx, code=DATAERR)  # the one pass over lines
+        said = self.job(input=onnx, code=DATAERR)  # found in the single pass over the lines
         self.assertIn("standard input is an ONNX model", said)
         os.makedirs(self.path("docs"))
         self.write("docs/a.md", "hello")
@@ -72,7 +72,7 @@ class WrongKinds(BulkCase):
             self.expect(output, [line, "hello"])
 
     def test_lines_that_look_like_json(self):
-        """They are not taken for texts in silence, unless the name or --format says that they are."""
+        """They are not silently taken for texts, unless the name or --format says so."""
         content = b'{"text": "hello"}\n'
         for content in (b'{"text": "hello"}\n', b' [ {"text": "hello"}]', b'["hello"]', b'{\n  "text": "hello"\n}\n'):
             self.refuse("standard input looks like JSON: --format jsonl reads its fields, --format lines takes", "-", input=content)
@@ -103,7 +103,7 @@ class WrongKinds(BulkCase):
         self.assertEqual([json.loads(line)["text"] for line in self.content(self.path("v.jsonl")).splitlines()], ["hello", "hello"])
 
     def test_broken_arrays(self):
-        """What is before the broken place is kept, and goes on once it is mended."""
+        """Rows before the broken place are kept, and the job continues once the file is repaired."""
         for number, (content, says) in enumerate((('[{"text": "hello"},\n{"text": "the"', "line 2: from here on the array is not closed"),
                                                   ('[{"text": "hello"},\n{"text": "the}]', "line 2: from here on the array is not closed"),
                                                   ('[{"text": "hello"}\n\n', "line 3: the array is not closed"),
@@ -147,14 +147,15 @@ class BadRows(BulkCase):
         self.assertEqual([line["row"] for line in listed], [line["line"] - 1 for line in listed])
         self.assertTrue(all(line["file"] == source and line["message"] for line in listed))
         self.assertEqual(self.manifest(output)["failed"], 10)
-        self.job(source, "--output", output, "--max-text-bytes", "1000", code=FAILED)  # finished, and still not well
+        self.job(source, "--output", output, "--max-text-bytes", "1000", code=FAILED)  # finished, but still with failed rows
         self.job(source, "--output", self.path("w.jsonl"), "--max-text-bytes", "1000", code=FAILED)
         rows = [json.loads(line) for line in self.content(self.path("w.jsonl")).splitlines()]
         self.assertEqual((rows[1]["vector"], rows[1]["error"]), (None, "not_object"))
         self.assertEqual(len(rows[0]["vector"]), 64)
 
     def test_a_text_without_tokens(self):
-        """Blanks, where the tokenizer adds nothing: alone, among others, in chunks, and as a line of standard input."""
+        """Blank texts, with a tokenizer that adds no tokens: alone, among others, in chunks, and as a line of standard
+        input."""
         for name, field, value in (("tokenizer.json", "post_processor", None),
                                    ("tokenizer_config.json", "tokenizer_class", "PreTrainedTokenizerFast")):
             path = os.path.join(self.make_model(), name)
@@ -172,7 +173,8 @@ class BadRows(BulkCase):
         self.assertIn("standard input line 2: the tokenizer makes no token of it", said)
 
     def test_a_mistyped_field_ends_at_once(self):
-        """It names the fields that there are, and leaves no files. A row that lacks a field among others is a failed row."""
+        """The message names the existing fields, and no file is left. A row that lacks the field while others have it
+        is a failed row."""
         record = '{"id": 1, "title": "hello", "meta": {"lang": "en", "by": {"name": "x"}}, "tags": ["a"]}\n'
         source = self.write("in.jsonl", record * 300)
         fields = '"id", "title", "meta.lang", "meta.by.name"'
@@ -194,12 +196,13 @@ class BadRows(BulkCase):
         self.write("in.jsonl", record * 99 + '{"titel": "the"}\n' + record * 200)
         self.job(source, "--field", "titel", "--look-ahead", "100", "--output", self.path("v.npy"), code=FAILED)
         self.expect(self.path("v.npy"), [None] * 99 + ["the"] + [None] * 200)
-        self.write("in.jsonl", record * 99 + '{"titel": "the"}\n' + record * 201)  # more rows that lack it are failed rows
+        self.write("in.jsonl", record * 99 + '{"titel": "the"}\n' + record * 201)  # further rows that lack it are failed rows
         self.job(source, "--field", "titel", "--output", self.path("v.npy"), code=FAILED)
         self.expect(self.path("v.npy"), [None] * 99 + ["the"] + [None] * 201)
 
     def test_a_broken_row_does_not_hide_a_mistyped_field(self):
-        """The name is judged by the rows that parse, wherever the others are; a row that has the field makes it right."""
+        """The name is judged by the rows that parse, wherever the broken ones are; one row with the field makes it
+        valid."""
         record = '{"id": 1, "body": "hello"}\n'
         for broken in ("{broken\n", "[1]\n", '{"bodi": "\xff"}\n', '{"body": "' + "x" * 80000 + '"}\n'):
             for lines in (broken + record * 300, record * 300 + broken, record * 150 + broken + record * 150):
@@ -222,14 +225,14 @@ class BadRows(BulkCase):
         self.assertEqual(os.listdir(self.path("out")), [])
         first = self.write("a.txt", "hello\n")
         output = self.path("v.npy")
-        self.job(first, wrong, "--output", output, code=DATAERR)  # a row was computed, and is kept
+        self.job(first, wrong, "--output", output, code=DATAERR)  # the computed row is kept
         self.assertTrue(os.path.exists(output + ".job/journal"))
         self.write("a.txt", "the\n")
         self.assertIn("has changed", self.job(first, wrong, "--output", output, code=DATAERR))
         self.assertTrue(os.path.exists(output + ".job/journal"))
 
     def test_a_record_of_100_mb(self):
-        """It fails, and is never held in memory: a line, or an element of an array."""
+        """A line or an array element of this size fails, and is never held in memory."""
         for name, before, after in (("in.jsonl", b"", b'\n{"text": "hello"}\n'), ("in.json", b'["', b'",\n{"text": "hello"}]')):
             peaks = []
             for size in (100, 100_000_000):
@@ -259,8 +262,8 @@ class BadRows(BulkCase):
         self.assertIn("1 fields", listed[1]["message"])
 
     def test_a_quote_that_is_never_closed(self):
-        """In any size: nobody can tell what is behind it, so the file is broken there. What is before it is kept, and goes on
-        once the quote is closed. A record may have 74 kB here."""
+        """In a file of any size the text after it cannot be parsed, so the file is broken there. Rows before it are
+        kept, and the job continues once the quote is closed. Here a record may have 74 kB."""
         flags = ("--max-text-bytes", "1000")
         for count in (0, 3, 2_000, 100_000):
             source, output = self.path(f"{count}.csv"), self.path(f"{count}.npy")
@@ -279,7 +282,7 @@ class BadRows(BulkCase):
         self.assertIn(f"{source} line 5005: the quote at column 1 is closed too far away", said)
         self.write(source, b'text,b\nhello,1\n"' + lines + b'",2\nthe,3\n"' + lines + b'",4\nof,5\n')
         self.job(source, "--output", output, *flags, code=FAILED)
-        self.expect(output, ["hello", None, "the", None, "of"])  # none of its lines is taken for a row
+        self.expect(output, ["hello", None, "the", None, "of"])  # none of the quoted lines is taken for a row
         self.assertEqual([(line["line"], line["code"]) for line in self.failures(output)], [(3, "too_large"), (5005, "too_large")])
 
     def test_strict_ends_at_the_first(self):
@@ -297,7 +300,7 @@ class BadRows(BulkCase):
             self.assertRegex(said, re.escape(f"{source} line 3: ") + f".*{says}")
 
     def test_broken_gzip(self):
-        """What is before the broken place is kept; once the file is whole the job goes on."""
+        """Rows before the broken place are kept; once the file is whole the job continues."""
         batch = texts(5000, seed=8)
         whole = gzip.compress("".join(text + "\n" for text in batch).encode())
         source, output = self.write("in.gz", whole[:len(whole) * 2 // 3]), self.path("v.npy")
@@ -315,7 +318,7 @@ class BadRows(BulkCase):
         self.expect(self.path("v.npy"), ["hello", "the"])
 
     def test_an_input_that_vanishes_meanwhile(self):
-        """A file that was there when the job began, and is not when its turn comes: what was read before it is kept."""
+        """A file exists when the job begins, but not when its turn comes: rows read before it are kept."""
         output = self.path("v.npy")
         second = self.write("b.txt", "the\n")
         os.makedirs(self.path("docs"))
@@ -328,7 +331,7 @@ class BadRows(BulkCase):
             said = child.communicate(b"hello\nworld\n")[1].decode()
             self.assertEqual(child.returncode, code, said)
             if code == 0:
-                self.expect(output, ["hello", "world"])  # a folder has what it has when it is read
+                self.expect(output, ["hello", "world"])  # a folder is listed when its turn comes
                 continue
             self.assertIn(f"cannot open {second}", said)
             self.assertIn("rerunning the command resumes", said)
@@ -346,7 +349,8 @@ class BadRows(BulkCase):
         self.assertEqual(self.content(source), b"hello\n")
 
     def test_nothing_is_written_through_a_symbolic_link(self):
-        """Who may write to the output's folder chooses names there, and not which of our files a job empties."""
+        """Write access to the output's folder lets others create names there, but not choose which of our files a job
+        empties."""
         source, output = self.write("in.jsonl", '{"text": "hello", "n": 1}\n{broken\n'), self.path("v.npy")
         kinds = {"v.npy": ("", ".failures.jsonl", ".ids.jsonl", ".manifest.json.new", ".hashes", ".job", ".job/journal"),
                  "v.jsonl": ("", ".failures.jsonl", ".job/vectors"), "chunks.npy": (".documents.npy", ".chunks.npy"), "out/": ("vectors-00000.npy",)}
@@ -376,7 +380,8 @@ class BadRows(BulkCase):
                             os.unlink(path) if os.path.islink(path) or os.path.isfile(path) else shutil.rmtree(path)
 
     def test_files_have_what_the_umask_leaves(self):
-        """0666 less the umask, as with any other program: umask 077 before a job keeps texts and vectors to oneself."""
+        """Files get mode 0666 less the umask, as from any other program: with umask 077 a job's texts and vectors stay
+        private."""
         source = self.write("in.jsonl", '{"text": "hello", "n": 1}\n{broken\n')
         for umask, rights in ((0o022, 0o644), (0o077, 0o600), (0o027, 0o640)):
             for name in ("v.npy", "v.jsonl", "out/"):
@@ -394,7 +399,8 @@ class BadRows(BulkCase):
                     self.assertEqual(os.stat(os.path.join(top, path)).st_mode & 0o777, 0o777 & ~umask, path)
 
     def test_disk_full(self):
-        """A file may grow to 100 kB: an error that says so, and afterwards the job goes on to the same bytes."""
+        """With files limited to 100 kB the job ends with an error that says so; without the limit it continues to the
+        same bytes."""
         source = self.write("in.txt", "".join(text + "\n" for text in texts(2000, seed=3)))
         self.job(source, "--output", self.path("w.npy"))
         output = self.path("v.npy")

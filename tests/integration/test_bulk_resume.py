@@ -1,4 +1,4 @@
-"""Bulk jobs: going on after an interruption, and trying failed rows again."""
+"""Bulk jobs: resuming after an interruption, and retrying failed rows."""
 # ctest-cost: 10
 
 import gzip
@@ -29,7 +29,7 @@ class GoingOn(BulkCase):
         self.assertIn("finished already", self.job(self.source, "--output", self.output))
         after = os.stat(self.output)
         self.assertEqual((before.st_mtime_ns, before.st_ino), (after.st_mtime_ns, after.st_ino))
-        os.utime(self.source)  # another date is no other content
+        os.utime(self.source)  # a new date does not mean new content
         self.job(self.source, "--output", self.output)
 
     def test_changes_are_refused(self):
@@ -38,7 +38,7 @@ class GoingOn(BulkCase):
         said = self.run_sluice("embed", "--model", other, "--precision", "f32", self.source, "--output", self.output)
         self.assertEqual(said.returncode, DATAERR)
         self.assertRegex(said.stderr, rb'began with another model: "[0-9a-f]{32}" \("tiny"\), and not "[0-9a-f]{32}" \("other"\); --over')
-        os.rename(self.make_model(), self.path("models", "renamed"))  # the name is for people, and is not compared
+        os.rename(self.make_model(), self.path("models", "renamed"))  # the name is only for people and is not compared
         said = self.run_sluice("embed", "--model", self.path("models", "renamed"), "--precision", "f32", self.source, "--output", self.output)
         self.assertEqual(said.returncode, 0, said.stderr)
         os.rename(self.path("models", "renamed"), self.path("models", "tiny"))
@@ -52,7 +52,7 @@ class GoingOn(BulkCase):
         self.expect(self.output, ["hello"] + self.batch[1:])
 
     def test_a_mistaken_first_command_does_not_block_the_right_one(self):
-        """While no row is done, new terms take the place of the old ones."""
+        """While no row is done, new options replace the old ones."""
         source = self.write("in.csv", "id,body\n1,hello\n2,the\n")
         said = self.job(source, "--field", "bdoy", "--output", self.output, code=DATAERR)
         self.assertIn('no column "bdoy"', said)
@@ -61,7 +61,7 @@ class GoingOn(BulkCase):
         self.expect(self.output, ["hello", "the"])
         self.assertIn("another field", self.job(source, "--field", "id", "--output", self.output, code=DATAERR))
         source, output = self.write("in.jsonl", '{"body": "hello", "note": ""}\n{"body": "the", "note": ""}\n{oops\n'), self.path("x.jsonl")
-        self.job(source, "--field", "note", "--output", output, code=FAILED)  # which is empty in every row
+        self.job(source, "--field", "note", "--output", output, code=FAILED)  # `note` is empty in every row
         self.job(source, "--field", "body", "--output", output, code=FAILED)
         self.assertIn("another field", self.job(source, "--field", "note", "--output", output, code=DATAERR))
 
@@ -95,7 +95,7 @@ class GoingOn(BulkCase):
             self.assertEqual(begun.read()[:os.path.getsize(straight)], self.content(straight))
 
     def test_vectors_that_are_gone_are_no_zeros(self):
-        """An unfinished job whose output was deleted or cut does not go on as if nothing had happened."""
+        """An unfinished job whose output was deleted or cut does not resume as if nothing had happened."""
         self.write("in.txt", "".join(text + "\n" for text in self.batch) + "\n")
         for ending, vectors in ((".npy", ".npy"), (".jsonl", ".jsonl.job/vectors"), ("/", "/vectors-00001.npy")):
             output = self.path("x" + ending)
@@ -117,8 +117,8 @@ class GoingOn(BulkCase):
         return records
 
     def test_hashes_have_a_seed_of_their_own(self):
-        """By which equal texts are found: who writes texts, and wants two of them to be taken for equal, does not know it. It is on
-        record, so that equal texts are found across interruptions."""
+        """Equal texts are found by their hashes: the author of the texts does not know the seed, and so cannot make two
+        different texts count as equal. It is recorded, so that equal texts are found across interruptions."""
         unique = len(set(self.batch))
         lines = "".join(text + "\n" for text in self.batch)
         hashes = {}
@@ -152,7 +152,7 @@ class GoingOn(BulkCase):
         self.assertEqual(stopped["phase"], "stopped")
         end = json.loads(self.job(source, "--output", self.output, "--progress", "json", "--look-ahead", "2000").splitlines()[-1])
         self.assertEqual((end["phase"], end["rows"]), ("finished", 24000))
-        # `computed` goes on from the last checkpoint, which is at a look-ahead's end: nothing behind it was computed twice.
+        # `computed` continues from the last checkpoint, at a look-ahead's end; no row after it was computed twice.
         checkpoint = end["computed"] + stopped["computed"] - 24000
         self.assertEqual((checkpoint % 2000, 0 <= checkpoint <= stopped["computed"]), (0, True), (stopped, end))
         self.job(source, "--output", self.path("w.npy"))
@@ -173,7 +173,8 @@ class GoingOn(BulkCase):
 
 
 class Growing(BulkCase):
-    """More behind the input of a finished job: new rows are computed, and the files are those of one run over all of it."""
+    """Rows are appended to the input of a finished job: only they are computed, and the files are those of one run over
+    everything."""
 
     def setUp(self):
         super().setUp()
@@ -183,7 +184,7 @@ class Growing(BulkCase):
         return self.write(name, "".join(line + "\n" for line in lines))
 
     def grow(self, ending, *flags, code=0):
-        """Three times: more lines, more lines behind a kill, another file."""
+        """Grows the input three times: more lines, more lines with a kill in between, another file."""
         output, straight = self.path("v" + ending), self.path("w" + ending)
         flags = ("--id-field", "id", "--look-ahead", "32", *flags)
         first = self.put("a.jsonl", self.lines[:101])
@@ -209,7 +210,7 @@ class Growing(BulkCase):
         self.assertIn("63 rows, 2 computed now and 51 before, 10 copied", self.job(source, "--output", output))
 
     def kill(self, *arguments):
-        """kill -9 when the manifest has gone."""
+        """Sends kill -9 once the job has removed the manifest."""
         output = arguments[arguments.index("--output") + 1]
         child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", *arguments],
                               stderr=subprocess.DEVNULL, env=process.clean_environment())
@@ -231,13 +232,13 @@ class Growing(BulkCase):
         self.grow(".npy", "--chunk", "tokens:8,overlap:1")
 
     def test_grown_with_failed_rows(self):
-        """A pass for the rows that had failed, and one for the new ones."""
+        """The job makes one pass for the rows that had failed, and one for the new ones."""
         self.lines[7] = self.lines[170] = self.lines[250] = "{oops"
         self.grow(".npy", code=FAILED)
         self.grow(".jsonl", code=FAILED)
 
     def test_grown_standard_input(self):
-        """It cannot be read twice, so failed rows and new ones take a run each."""
+        """It cannot be read twice, so failed rows and new ones need a run each."""
         output, straight = self.path("v.npy"), self.path("w.npy")
         flags = ("-", "--format", "jsonl", "--output", output)
         mended = ['{"text": "the"}', *self.lines[1:]]
@@ -250,7 +251,7 @@ class Growing(BulkCase):
 
 
 class Retrying(BulkCase):
-    """Once more: rows whose documents were mended get their vectors, and nothing else changes."""
+    """A further run: rows whose documents were repaired get their vectors, and nothing else changes."""
 
     def setUp(self):
         super().setUp()
@@ -294,7 +295,7 @@ class Retrying(BulkCase):
         self.check(".jsonl")
 
     def test_what_a_kill_at_the_very_end_left_is_removed(self):
-        """The manifest is written and the journal still there, as it is for a moment; also when rows are tried again."""
+        """For a moment the manifest is written and the journal still exists; also when rows are retried."""
         source = self.put({3: "{broken"})
         for ending in (".npy", ".jsonl"):
             output = self.path("v" + ending)
@@ -308,7 +309,7 @@ class Retrying(BulkCase):
             self.assertFalse(os.path.exists(output + ".job"))
 
     def test_mended_rows_with_equal_texts(self):
-        """The others copy the vector of the first of them, which is not in the file yet."""
+        """The later rows copy the vector of the first one, which is not in the file yet."""
         rows = {2: "first", 5: "mended", 9: "mended", 14: "mended"}
         for ending in (".npy", ".jsonl"):
             output, straight = self.path("v" + ending), self.path("straight" + ending)
@@ -330,13 +331,14 @@ class Retrying(BulkCase):
         piped = ("-", "--format", "jsonl", "--output", self.path("p" + os.path.splitext(output)[1]))
         self.job(*piped, input=self.content(self.put(self.broken)), code=FAILED)
         names = set(os.listdir(self.directory))
-        said = self.job(*piped, input=other, code=DATAERR)  # which is read only once: the retry itself finds it
+        said = self.job(*piped, input=other, code=DATAERR)  # read only once: the retry itself finds the change
         self.assertIn("standard input line 4: the input has changed since this job began: document 3 has changed", said)
         self.assertEqual(set(os.listdir(self.directory)), names)
         self.job(self.put(self.broken), "--output", output, code=FAILED)  # it is still finished
 
     def check_chunks(self, ending):
-        """Rows of chunks: a document that had no chunks has one row, and so it must be when it is mended."""
+        """With chunks as rows, a document that had no chunks has one row, and must still have one when it is
+        repaired."""
         sentences = [text + "." for text in texts(300, seed=5, longest=8)]
         lines = [json.dumps({"text": " ".join(sentences[i:i + 9]), "id": f"n{i}"}) for i in range(60)]
         mended = {0: json.dumps({"text": "hello", "id": "n0"}), 30: json.dumps({"text": "the", "id": "n30"})}
@@ -361,7 +363,7 @@ class Retrying(BulkCase):
 
 
 class Changing(BulkCase):
-    """Rows of a finished job whose documents have changed, where ids show which they are."""
+    """Rows of a finished job whose documents have changed; ids identify them."""
 
     def setUp(self):
         super().setUp()
@@ -374,8 +376,8 @@ class Changing(BulkCase):
         return self.write("in.jsonl", "\n".join(rows if lines is None else lines(rows)) + "\n")
 
     def check(self, ending, *flags):
-        """One text, a passed field, an id's row that fails now, two that failed, equal texts: only those are computed again. The
-        files are then those of a new job, but for its counts of copies."""
+        """Changes one text, a passed-through field, a row that fails now, two that failed before, equal texts: only
+        those are computed again. The files are then those of a new job, except for its counts of copies."""
         output, straight = self.path("changed" + ending), self.path("straight" + ending)
         flags = ("--id-field", "id", *flags)
         failed = {20: "{oops", 50: {"text": ""}}
@@ -394,7 +396,7 @@ class Changing(BulkCase):
         self.assertEqual(got, wanted)
         said = self.job(self.put(changed), "--output", output, *flags, code=FAILED)
         self.assertIn(" 0 computed now", said)  # those that failed fail again
-        self.job(self.put(), "--output", output, *flags)  # and back, without the ones that failed
+        self.job(self.put(), "--output", output, *flags)  # undone, without the rows that failed
         self.job(self.put(), "--output", straight, *flags, "--overwrite")
         got, wanted = self.files(output.rstrip("/")), self.files(straight.rstrip("/"))
         for files in (got, wanted):
@@ -419,7 +421,8 @@ class Changing(BulkCase):
         self.expect(output, self.batch[:5] + ["other"] + self.batch[6:] + ["the last"])
 
     def test_what_is_refused_leaves_nothing(self):
-        """Rows that moved, other inputs, chunks, no ids: the message names the first, and all files stay as they are."""
+        """Moved rows, other inputs, chunks, missing ids: the message names the first problem, and all files stay
+        unchanged."""
         for number, (flags, put, says) in enumerate((
                 (("--id-field", "id"), lambda rows: ['{"id": "x", "text": "the"}'] + rows, "line 1: the input has changed since this job began: "
                  "document 0 has another id; only rows whose ids are in their old places are computed again"),

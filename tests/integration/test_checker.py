@@ -1,5 +1,5 @@
-"""The checker itself: a state that is right passes, and each planted violation is found. No daemon runs here; a few lines of
-Python stand in for one and do what a right one would do, or what a broken one would."""
+"""The checker itself: a correct state passes, and each planted violation is found. No daemon runs here; a few lines of
+Python replace it and do what a correct daemon would do, or what a broken one would."""
 # ctest-once
 
 import struct
@@ -12,7 +12,7 @@ PREFIX = f"sluice:{{{QUEUE}}}:"
 
 
 def vector_of(text):
-    """Stands in for the model: four floats that depend on the text."""
+    """Replaces the model: four floats that depend on the text."""
     return struct.pack("<4f", *(float((hash_of(text) >> shift) % 251) / 7 for shift in (0, 8, 16, 24)))
 
 
@@ -81,7 +81,7 @@ class CheckerFinds(SluiceCase):
         self.assertTrue(any(words in problem for problem in problems), f"{words!r} not in {problems}")
 
     def settle_with(self, **changes):
-        """Settles all; the first one with these reply fields changed (None: left out)."""
+        """Settles all entries, the first one with these reply fields changed (None: left out)."""
         self.settle_all(but=(0,))
         entry, fields = self.entries[0]
         reply = {**self.worker.reply_fields(entry, fields), **changes}
@@ -132,7 +132,7 @@ class CheckerFinds(SluiceCase):
         self.assert_found("reply is that of '1-1'")
 
     def test_reply_of_the_older_one(self):
-        """The same id again: the newest text's vector is the answer, whatever came when."""
+        """The same id twice: the newest text's vector is the answer, in whatever order the replies were written."""
         named = self.requests[-1]
         again = self.client.xadd(self.sender.stream, {"text": "newer", "id": named.id, "encoding": "f32"}).decode()
         named.texts = {named.entries[0]: "named", again: "newer"}
@@ -156,7 +156,7 @@ class CheckerFinds(SluiceCase):
         self.assert_found("count is b'1' for 1 texts")
 
     def test_inputs(self):
-        """Several texts: all vectors in their order, and how many."""
+        """Several texts: the reply has all vectors in order, and their number."""
         first = self.requests[0]
         first.text = ["text 0", "text 1"]
         both = vector_of("text 0") + vector_of("text 1")

@@ -1,4 +1,5 @@
-"""`sluice classify` and `sluice rerank`: what they take, print and refuse. golden/heads_golden.py has the numbers."""
+"""`sluice classify` and `sluice rerank`: their arguments, output and errors. golden/heads_golden.py tests the
+numbers."""
 
 import json
 import os
@@ -33,7 +34,7 @@ class Classify(SluiceCase):
             json.dump({key: value for key, value in content.items() if value is not None}, new)
 
     def test_more_than_a_chunk(self):
-        """Lines in the order of the input, whatever was computed together; equal texts have equal scores."""
+        """Lines come in the order of the input, however they were batched; equal texts have equal scores."""
         directory = self.make_classifier(labels=["a", "b", "c"])
         texts = [" ".join(["hello", "red", "blue"][:1 + i % 3]) + " x" * (i % 40) for i in range(2500)]
         lines = self.run_task("classify", directory, texts=texts)
@@ -59,13 +60,14 @@ class Classify(SluiceCase):
         for task in ("classify", "rerank"):
             self.refused(task, embeds, "embeds: it has no classification head")
         self.refused("classify", several, "a prompt before the texts of a classifier", "--prefix", "q: ")
-        # What has a head is not taken for an embedding model; `serve` takes either.
+        # A model with a head is not accepted as an embedding model; `serve` accepts both kinds.
         self.refused("tokenize", several, "the pooling is not known")
         self.refused("embed", several, "the pooling is not known", self.write("t.txt", "x\n"), "--output", self.path("v.npy"))
         self.refused("serve", several, "a prompt before the texts of a classifier", "--prefix", "q: ", "--redis", self.path("none"))
 
     def readme(self, task):
-        """The README's line for a task, with the model that is shipped: what it prints, and what the README shows of it."""
+        """Runs the README's line for a task with the shipped model: returns its output, and the output that the README
+        shows."""
         with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
             command, shown = re.search(rf"(?m)^\$ (.*build/release/sluice {task} .*)\n((?:[\[{{].*\n)+)", file.read()).groups()
         command = command.replace("build/release/sluice", shlex.quote(BINARY))

@@ -1,5 +1,5 @@
-"""The command line without Redis, as a person or a script meets it: arguments, configuration, tokenize, embed; output, exit
-codes of sysexits.h, errors that say what to do."""
+"""The command line without Redis, as a person or a script uses it: arguments, configuration, tokenize, embed; output,
+exit codes of sysexits.h, errors that say what to do."""
 
 import json
 import os
@@ -21,13 +21,13 @@ COMMANDS = ["serve", "submit", "get", "embed", "similar", "tokenize", "config", 
 
 class CommandLine(SluiceCase):
     def ok(self, *arguments, **options):
-        """stdout of a command that must succeed and say nothing else."""
+        """Returns the stdout of a command that must succeed and write nothing else."""
         result = self.run_sluice(*arguments, **options)
         self.assertEqual((result.returncode, result.stderr), (0, b""), arguments)
         return result.stdout.decode()
 
     def fails(self, code, *arguments, says, **options):
-        """stderr of a command that must end with this exit code and print nothing on stdout."""
+        """Returns the stderr of a command that must end with this exit code and print nothing on stdout."""
         result = self.run_sluice(*arguments, **options)
         text = result.stderr.decode("utf-8", "replace")
         self.assertEqual((result.returncode, result.stdout), (code, b""), f"{arguments}: {text}")
@@ -44,7 +44,7 @@ class Arguments(CommandLine):
         version = f"{release}+git{commit[:len('YYYYmmddHHMM.') + 8]}"
         self.assertEqual(self.ok("version"), f"sluice {version}\n")
         self.assertEqual(self.ok("--version"), f"sluice {version}\n")
-        archive = os.path.join(self.directory, "archive")  # which git is asked for, and where git is not
+        archive = os.path.join(self.directory, "archive")  # made by `git archive`, outside any checkout
         os.mkdir(archive)
         packed = subprocess.run(["git", "-C", SOURCE, "archive", "HEAD", "cmake", ".gitattributes"], check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", archive], input=packed, check=True)
@@ -64,7 +64,7 @@ class Arguments(CommandLine):
         self.assertNotIn("--window-ms", self.ok("embed", "--help"))
 
     def test_help_shows_every_setting_of_serve(self):
-        """Each key of config/sluice.json is a flag, but for the password itself and the list of queues."""
+        """Each key of config/sluice.json is a flag, except the password itself and the list of queues."""
         with open(os.path.join(SOURCE, "config", "sluice.json"), encoding="utf-8") as file:
             keys = re.findall(r'^ {4}"([a-z0-9_]+)":', file.read(), re.M)
         self.assertGreater(len(keys), 20)
@@ -187,7 +187,7 @@ class Embed(CommandLine):
         return self.ok("embed", "--model", self.make_model(), "--precision", "f32", *arguments, **options)
 
     def rows(self, *arguments, **options):
-        """The rows of an .npy file that this makes."""
+        """Returns the rows of the .npy file that these arguments make."""
         self.assertEqual(self.embed(*arguments, "--output", self.path("rows.npy"), **options), "")
         return read_npy(self.path("rows.npy"))
 
@@ -195,8 +195,8 @@ class Embed(CommandLine):
         return [struct.pack("<64f", *json.loads(line)) for line in lines.splitlines()]
 
     def test_npy_json_lines_and_stdout_in_input_order(self):
-        """Lines of very different lengths, some empty, so that batches are not in input order: the n-th line has the n-th
-        vector, of length 1, which is that of the line alone and the same in every format."""
+        """Lengths of lines vary widely, and some are empty, so batches are not in input order: the n-th line has the
+        n-th vector, of length 1, equal to that of the line alone and the same in every format."""
         words = "the of and to in is was it for on with hello world queue batch vector".split()
         lines = AWKWARD + [" ".join(words[(i + j) % len(words)] for j in range(i * 7919 % 60)) for i in range(500)]
         text = "".join(line + "\n" for line in lines)
@@ -211,7 +211,7 @@ class Embed(CommandLine):
         with open(self.path("v.jsonl"), encoding="ascii") as written:
             printed = written.read()
         self.assertEqual(self.vectors(printed), rows)
-        self.assertEqual(self.embed("--input", "-", "--output", "-", input=text.encode()[:-1]), printed)  # no end of the last line
+        self.assertEqual(self.embed("--input", "-", "--output", "-", input=text.encode()[:-1]), printed)  # the last line has no newline
 
     def test_batches_threads_and_order_change_no_bit(self):
         batch = texts(300, seed=2)
@@ -247,7 +247,7 @@ class Embed(CommandLine):
         self.assertFalse(os.path.exists(self.path("v.csv")))
 
     def test_broken_model(self):
-        """Each file of the model, broken: an error that names the file, never a crash."""
+        """For each broken file of the model there is an error that names the file, never a crash."""
         source = self.write("texts", "hello\n")
         for number, (name, content) in enumerate((
                 ("config.json", b"{"), ("config.json", b'{"model_type": "gpt2"}'), ("model.safetensors", b"short"),
@@ -268,7 +268,8 @@ class Embed(CommandLine):
         self.assertIn(b"cannot write", result.stderr)
 
     def test_closed_descriptors(self):
-        """A standard output that is closed is an error, a standard input too; no file gets the number of a closed descriptor."""
+        """A closed standard output is an error, and so is a closed standard input; no file gets the number of a closed
+        descriptor."""
         def run(closed, *arguments):
             return subprocess.run(["/bin/sh", "-c", f'exec "$0" "$@" {closed}', BINARY, *arguments], stdin=subprocess.DEVNULL,
                                   capture_output=True, env=process.clean_environment(), timeout=60, check=False)
@@ -287,7 +288,7 @@ class Embed(CommandLine):
             self.assertEqual(got.read(), wanted.read())
 
     def test_into_a_closed_pipe(self):
-        """`sluice embed … | head -1` ends without noise about the pipe and without a crash."""
+        """`sluice embed … | head -1` ends without a message about the pipe and without a crash."""
         source = self.write("texts", "".join(text + "\n" for text in texts(3000, seed=3)))
         child = process.start([BINARY, "embed", "--model", self.make_model(), "--input", source, "--output", "-"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=process.clean_environment())
@@ -298,15 +299,15 @@ class Embed(CommandLine):
 
     def test_progress_on_a_terminal_only(self):
         file = self.write("texts", "".join(text + "\n" for text in texts(2000)))
-        self.rows("--input", file)  # says nothing
+        self.rows("--input", file)  # prints nothing
         leader, follower = pty.openpty()
         subprocess.run([BINARY, "embed", "--model", self.make_model(), "--input", file, "--output", self.path("w.npy")],
                        stderr=follower, env=process.clean_environment(), check=True)
         os.close(follower)
         shown = b""
         try:
-            while True:  # a read gives what has come through so far
+            while True:  # a read returns the output so far
                 shown += os.read(leader, 65536)
-        except OSError:  # EIO: that was all
+        except OSError:  # EIO: end of output
             os.close(leader)
         self.assertRegex(shown.decode(), r"\[#{30}\] 100 %  2000 texts, \d+ texts/s")

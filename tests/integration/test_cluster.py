@@ -1,4 +1,5 @@
-"""A queue on a Redis Cluster is one slot: the worker follows it to the node that has it, also when it moves under load."""
+"""A queue on a Redis Cluster occupies one slot: the worker follows it to the node that owns it, also when it moves
+under load."""
 # ctest-cost: 10
 
 import redis
@@ -59,7 +60,7 @@ class Cluster(SluiceCase):
         self.assertIn(f"127.0.0.1:{owner.port}".encode(), result.stderr)
 
     def move(self, source, target):
-        """The slot goes from one node to the other as redis-cli --cluster would move it."""
+        """Moves the slot from one node to the other as redis-cli --cluster would."""
         self.wait_until(self.agreed, "all nodes to agree")
         self.tell(target, "SETSLOT", self.slot, "IMPORTING", self.id_of(source))
         self.tell(source, "SETSLOT", self.slot, "MIGRATING", self.id_of(target))
@@ -69,8 +70,8 @@ class Cluster(SluiceCase):
             self.tell(node, "SETSLOT", self.slot, "NODE", self.id_of(target))
 
     def agreed(self):
-        """Whether all nodes know the same configuration epochs. The next move makes a new one from what its node knows: made
-        too early, two nodes would have the same, and one of them could take the slot back."""
+        """Returns whether all nodes know the same configuration epochs. The next move derives a new epoch from those
+        that its node knows: too early, two nodes would get the same one, and one of them could take the slot back."""
         seen = []
         for node in self.nodes:
             lines = node.client().execute_command("CLUSTER", "NODES").decode().splitlines()
@@ -78,12 +79,12 @@ class Cluster(SluiceCase):
         return all(epochs == seen[0] for epochs in seen) and len(set(seen[0].values())) == len(self.nodes)
 
     def submit_until_held(self, sender, seed):
-        """A fast machine may have answered all of them before anybody looks: then more are sent."""
+        """Submits until some requests are held: a fast machine may have answered all of them before the test looks."""
         sender.submit_many(texts(200, seed=seed), encoding="f32")
         return self.pending(sender.client) > 0
 
     def test_a_hash_of_its_producer_must_be_in_the_same_slot(self):
-        """The vector goes there, too; where it cannot, only that is missing."""
+        """The vector is also written to the hash; if that is not possible, only this copy is missing."""
         owner = self.owner()
         sender, near, far = self.producer(owner), f"doc:{{{self.queue}}}:1", "doc:1"
         self.start_daemon(owner, "--into-keys", "doc:*", address=self.url(owner))
@@ -109,6 +110,6 @@ class Cluster(SluiceCase):
             self.journal.fault("slot moved")
         self.wait_finished(sender)
         self.wait_empty(sender)
-        source.aof = None  # its history is that of one of two owners
+        source.aof = None  # its history covers only one of two owners
         self.assert_clean(source, faults=["slot moved"])
         self.assertEqual(daemon.stop(), 0)

@@ -1,5 +1,5 @@
-"""The container files, as far as they can be checked without a container runtime: they parse, and every path, flag, command,
-variable and package in them exists. tests/containers/stack.py builds and starts them."""
+"""Checks of the container files that need no container runtime: they parse, and every path, flag, command, variable and
+package in them exists. tests/containers/stack.py builds and starts them."""
 # ctest-cost: 15
 
 import os
@@ -54,24 +54,24 @@ class Containers(SluiceCase):
         self.assertEqual([name for name, service in services.items() if "profiles" in service], ["grafana"])
 
     def test_what_watches(self):
-        """Prometheus asks each worker, where it listens, and Grafana is given that Prometheus and our dashboard."""
+        """Prometheus scrapes each worker at its address, and Grafana gets that Prometheus and our dashboard."""
         services = self.compose()["services"]
         port = services["worker-1"]["environment"]["SLUICE_HTTP"].rpartition(":")[2]
         jobs = yaml.safe_load(read("config", "monitoring", "prometheus.yml"))["scrape_configs"]
         self.assertEqual(jobs[0]["static_configs"], [{"targets": [f"{name}:{port}" for name in services if name.startswith("worker")]}])
         mounted = dict(volume.split(":")[1::-1] for name in ("prometheus", "grafana") for volume in services[name]["volumes"])
         self.assertIn("--config.file=/etc/prometheus/prometheus.yml", services["prometheus"]["command"])
-        self.assertEqual(mounted["/etc/prometheus/alerts.yml"], "./config/monitoring/alerts.yml")  # beside it, as it says
+        self.assertEqual(mounted["/etc/prometheus/alerts.yml"], "./config/monitoring/alerts.yml")  # beside prometheus.yml, which names it
         source = yaml.safe_load(read(mounted["/etc/grafana/provisioning/datasources/sluice.yml"]))["datasources"][0]
         self.assertEqual(source["url"], "http://prometheus:9090")
         folder = yaml.safe_load(read(mounted["/etc/grafana/provisioning/dashboards/sluice.yml"]))["providers"][0]["options"]["path"]
         self.assertEqual(mounted[folder + "/grafana.json"], "./config/monitoring/grafana.json")
 
     def test_compose_gives_no_more_than_is_needed(self):
-        """What tests/containers/stack.py sees in a kernel is asked for, also where its tools know less (podman-compose leaves
-        out pids_limit)."""
+        """The file asks for the limits that tests/containers/stack.py checks in a kernel, and for those that its tools
+        ignore (podman-compose leaves out pids_limit)."""
         services = self.compose()["services"]
-        users = {name: service["user"] for name, service in services.items() if not name.startswith("worker")}  # theirs is the Dockerfile's
+        users = {name: service["user"] for name, service in services.items() if not name.startswith("worker")}  # the Dockerfile sets theirs
         self.assertEqual(users, {"redis": "redis", "prometheus": "nobody", "grafana": "472"})
         for service in services.values():
             self.assertEqual((service["read_only"], service["cap_drop"]), (True, ["ALL"]))
@@ -122,7 +122,8 @@ class Containers(SluiceCase):
                 self.assertRegex(settings, rf"(?m)^\s*{name[len('SLUICE_'):].lower()}\b")
 
     def test_probes(self):
-        """On Kubernetes what ends a container does not ask Redis; readiness does. Compose's check is readiness."""
+        """On Kubernetes the probe that ends a container does not ask Redis; readiness does. Compose's check is
+        readiness."""
         parts = {part["kind"]: part["spec"] for part in yaml.safe_load_all(read("config", "kubernetes", "sluice.yaml"))}
         container = parts["Deployment"]["template"]["spec"]["containers"][0]
         probes = {name: probe["httpGet"] for name, probe in container.items() if name.endswith("Probe")}
@@ -140,7 +141,7 @@ class Containers(SluiceCase):
             self.assertEqual(service["healthcheck"]["test"][2:4], ["workers", "check"])
 
     def start_redis_of_the_file(self):
-        """The shell command of the file, with its paths moved; returns the process and a client of its first user."""
+        """Runs the file's shell command with its paths moved; returns the process and a client of its first user."""
         for role in ("producer", "worker", "operator"):
             if not os.path.exists(self.path(role + "_password")):
                 self.write(role + "_password", role + "-secret\n")
@@ -165,8 +166,8 @@ class Containers(SluiceCase):
         return child
 
     def test_redis_command_and_health_check(self):
-        """Redis knows three users; a worker serves under its own, and the file's health checks find Redis and that worker, and
-        miss them when they are gone."""
+        """Redis knows three users; a worker serves under its own. The file's health checks find Redis and that worker,
+        and fail when they are gone."""
         services = self.compose()["services"]
         server, _ = self.start_redis_of_the_file()
         for options in ({}, {"password": "worker-secret"}, {"username": "sluice-worker", "password": "operator-secret"}):
@@ -197,7 +198,8 @@ class Containers(SluiceCase):
             self.write(role + "_password", role + "-secret\n")
 
     def test_redis_command_after_a_crash(self):
-        """It starts when the last one died in the middle of a transaction, and what it then confirms outlives the next crash."""
+        """Redis starts after a crash in the middle of a transaction, and writes that it then confirms survive the next
+        crash."""
         child, client = self.start_redis_of_the_file()
         names = []
         for _ in range(3):
@@ -210,7 +212,7 @@ class Containers(SluiceCase):
         self.assertEqual(client.xlen("sluice:{default}:requests"), len(names))
 
     def test_redis_configuration(self):
-        """The configuration in the file starts a real Redis, with the durability that it promises."""
+        """A real Redis starts with the configuration in the file, and has the durability that it promises."""
         path = os.path.join(SOURCE, "config", "redis.conf")
         child = process.start(["redis-server", path, "--dir", self.directory, "--port", "0", "--unixsocket", self.path("conf.sock")],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -226,7 +228,8 @@ class Containers(SluiceCase):
             process.end(child)
 
     def test_dockerfile(self):
-        """What it copies is there, what it installs is in Debian's archive, and it does not run as root."""
+        """The files that it copies exist, the packages that it installs are in Debian's archive, and it does not run as
+        root."""
         text = read("Dockerfile").replace("\\\n", " ")
         stages = re.findall(r"^FROM (\S+)", text, re.M)
         self.assertEqual(stages, ["debian:12-slim", "debian:12-slim"])
@@ -243,12 +246,12 @@ class Containers(SluiceCase):
         self.check_command(yaml.safe_load(command))
 
     def stages(self):
-        """The packages of the build stage, what it installs for CUDA, and those of the final one."""
+        """Returns the packages of the build stage, those that it installs for CUDA, and those of the final stage."""
         text = read("Dockerfile").replace("\\\n", " ")
         return [set(found.split()) for found in re.findall(r"--no-install-recommends\s+([^&]*)", text)]
 
     def owner(self, path):
-        """The Debian package that a file belongs to; either spelling of a merged /usr."""
+        """Returns the Debian package that owns a file, under either spelling of a merged /usr."""
         for name in (path, path.replace("/usr/lib", "/lib", 1), "/usr" + path):
             found = subprocess.run(["dpkg", "-S", name], capture_output=True, check=False, timeout=60).stdout.decode()
             if found:
@@ -279,7 +282,8 @@ class Containers(SluiceCase):
             self.assertTrue(os.path.isfile(os.path.join(SOURCE, "config", "models", name, "config.json")), name)
 
     def test_dockerfile_copies_what_the_build_needs(self):
-        """The steps of the build stage on a copy of what it copies, with an empty file in place of the compiled program."""
+        """Runs the steps of the build stage on a copy of its inputs, with an empty file in place of the compiled
+        program."""
         text = read("Dockerfile").replace("\\\n", " ")
         copy = self.path("src")
         os.mkdir(copy)

@@ -1,5 +1,5 @@
-"""The files of the dashboard as they are compiled in: what a browser gets, and what it could not do with it. tests/dashboard has what
-needs a browser (`make dashboard`)."""
+"""The compiled-in files of the dashboard: what a browser receives, and whether it can use it. Tests that need a browser
+are in tests/dashboard (`make dashboard`)."""
 
 import http.client
 import json
@@ -56,13 +56,13 @@ class Dashboard(HttpCase):
         self.assertEqual(self.called(numbers, wanted), wanted)
 
     def called(self, script, wanted):
-        """What these calls give."""
+        """Returns the results of these calls."""
         calls = "\n".join(f"console.log({call});" for call in wanted)
         said = subprocess.run(["node", "-e", script + calls], check=True, capture_output=True, text=True, env={**os.environ, "TZ": "UTC"}).stdout
         return dict(zip(wanted, said.splitlines(), strict=True))
 
     def test_who_paused_and_why(self):
-        """As far as it is known."""
+        """The text shows as much as is known."""
         script = read("src", "daemon", "dashboard", "dashboard.js")
         parts = re.findall(r"(?m)^const (?:joined|clock) = .*;", script) + re.findall(r"(?ms)^const pausedWords = .*?;$", script)
         self.assertEqual(len(parts), 3)

@@ -1,4 +1,4 @@
-"""sluice doctor: each finding, shown by a server that has the fault."""
+"""sluice doctor: each finding, provoked by a server that has the fault."""
 
 import os
 import re
@@ -13,7 +13,7 @@ LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}
 
 
 class Another(Voices):
-    """A server that says something else in INFO."""
+    """A server with a changed answer to INFO."""
 
     def __init__(self, directory, target, info):
         self.info = f"${len(info)}\r\n{info}\r\n".encode()
@@ -27,7 +27,7 @@ class Another(Voices):
 
 class Doctor(SluiceCase):
     def start_redis(self, name="redis", aof="no", options=(), **more):
-        """One that wants a password."""
+        """Starts a Redis that requires a password."""
         server = self.new_redis(name, aof, ("--requirepass", "pw", *options))
         server.password = "pw"
         return server.start()
@@ -53,7 +53,7 @@ class Doctor(SluiceCase):
             self.assertIn("ok    " + finding, text)
 
     def test_workers_of_different_versions(self):
-        """An upgrade that was not finished."""
+        """Simulates an unfinished upgrade."""
         server = self.start_redis(aof="always", options=("--maxmemory", "200mb"))
         daemon, client = self.start_daemon(server, environment=LOGIN), server.client()
         self.wait_until(lambda: client.hexists("sluice:{test}:workers", daemon.last_name()), "its heartbeat")
@@ -67,11 +67,12 @@ class Doctor(SluiceCase):
         add("elsewhere-2-0000000b", " version 9.9.9")
         self.assertRegex(self.doctor(server), rf"warn  workers     3 alive, of different versions: .*(9\.9\.9 and {re.escape(ours)}|{re.escape(ours)} and 9\.9\.9) ")
         client.delete("sluice:{test}:alive:elsewhere-2-0000000b")
-        add("elsewhere-3-0000000c", "")  # from before workers said their version
+        add("elsewhere-3-0000000c", "")  # from a time when workers did not publish their version
         self.assertRegex(self.doctor(server), r"warn  workers     3 alive, of different versions: .*unknown")
 
     def test_backend(self):
-        """Why it is not the GPU, down to what the loader says of the driver's library; and one that cannot be had."""
+        """The doctor says why the GPU is not used, down to the loader's message about the driver's library; also for a
+        backend that is not available."""
         server, folder = self.start_redis(), self.path("")[:-1]
         self.write("libcuda.so.1", "no library")
         no_driver = rf"this machine has no NVIDIA driver \({folder}/libcuda\.so\.1: file too short\)"
@@ -82,7 +83,8 @@ class Doctor(SluiceCase):
                          rf'fail  backend     cuda: ({no_driver}|no backend "cuda"; .*)\n')
 
     def test_instruction_set(self):
-        """Which kernels run, and what SLUICE_ISA hides; a name that no set has is refused with those that there are."""
+        """The doctor names the kernels in use and those that SLUICE_ISA hides; an unknown name is refused with a list
+        of valid ones."""
         server = self.start_redis()
         self.assertRegex(self.doctor(server), r"ok    kernels     \w+\n")
         self.assertRegex(self.doctor(server, environment={"SLUICE_ISA": "generic"}), r"ok    kernels     generic(; SLUICE_ISA hides \w+)?\n")
@@ -90,7 +92,7 @@ class Doctor(SluiceCase):
                          r'fail  backend     cpu: SLUICE_ISA "avx3" is not one of .*, generic\n')
 
     def test_versions(self):
-        """What the server says in INFO; Valkey also calls itself Redis 7.2.4."""
+        """The version comes from INFO; Valkey also calls itself Redis 7.2.4."""
         server = self.start_redis()
         for fields, finding in (("redis_version:6.2.7", "fail  version     Redis 6.2.7: 7.0 or later is needed"),
                                 ("redis_version:7.0.15", "ok    version     Redis 7.0.15; on Debian 12"),
@@ -126,7 +128,7 @@ class Doctor(SluiceCase):
         self.assertIn("ok    durability  tier T2", text)
 
     def test_writes_that_are_refused(self):
-        """For each reason, in Redis' words and with a remedy; and nothing is written to find out."""
+        """Each reason is given in Redis' words and with a remedy; the doctor writes nothing to find out."""
         server = self.start_redis(aof=None, options=("--save", "3600 1", "--enable-protected-configs", "yes"))
         client = server.client()
         gone = server.directory + "/gone"
@@ -175,7 +177,8 @@ class Doctor(SluiceCase):
         self.assertIn("2 failed, ", text)
 
     def test_limits_of_the_server(self):
-        """It names the setting that stops the largest reply (256 texts of 64 floats, at 18 bytes each as json) or 1 MiB of text."""
+        """The doctor names the setting that stops the largest reply (256 texts of 64 floats, at 18 bytes each as json)
+        or 1 MiB of text."""
         server = self.start_redis()
         client = server.client()
         self.assertRegex(self.doctor(server), r"ok    limits      the largest reply \(0\.3 MiB as json, 0\.1 MiB as f32\) and entry \(1\.0 MiB\) pass: "
@@ -197,7 +200,8 @@ class Doctor(SluiceCase):
         self.assertIn("how long replies are cannot be told: ", self.doctor(server, "--model", self.path("none")))
 
     def test_a_start_that_cuts_off_too_little(self):
-        """Redis' default; of no account without an append-only file, and not to be seen by who may not ask."""
+        """This is Redis' default; it does not matter without an append-only file, and users without the right cannot
+        see it."""
         server = self.start_redis()
         client = server.client()
         client.config_set("aof-load-truncated", "yes")
@@ -207,7 +211,7 @@ class Doctor(SluiceCase):
 
     def test_a_replica_makes_tier_3(self):
         server = self.start_redis(aof="always")
-        replica = self.start_redis("replica", options=("--replicaof", "127.0.0.1", "1", "--masterauth", "pw"))  # a port at which nobody is: not connected
+        replica = self.start_redis("replica", options=("--replicaof", "127.0.0.1", "1", "--masterauth", "pw"))  # nothing listens at this port: not connected
         self.assertIn("tier T2", self.doctor(server))
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             first = int(file.read().split()[0])
@@ -238,7 +242,7 @@ class Doctor(SluiceCase):
         self.assertIn("2 failed, ", text)
 
     def test_ids_ahead_of_the_clock(self):
-        """Of a stream, and of its group alone: what somebody leaves who repairs it by hand."""
+        """Ids of a stream, and of its group alone, as a repair by hand leaves them."""
         server = self.start_redis()
         client, low = server.client(), "sluice:{test}:requests:low"
         client.xgroup_create(low, "sluice", "0", mkstream=True)
@@ -275,7 +279,8 @@ class Doctor(SluiceCase):
         self.assertIn("User 'nobody' not found", self.doctor(server, "--user", "nobody", code=CONFIG))
 
     def test_roles(self):
-        """Without --role: what the user may do says whose login it is; where it is nobody's, one line and not one for each right."""
+        """Without --role the user's rights show which role it has; if they fit none, there is one line, not one for
+        each right."""
         server = self.start_redis()
         client = server.client()
         for role in ("worker", "producer", "operator"):
@@ -290,7 +295,8 @@ class Doctor(SluiceCase):
         self.assertRegex(text, r"fail  rights      sluice-worker may not send \d{3} of the \d{3} commands of a worker on queue mail: ")
 
     def test_a_worker_that_another_queue_refuses(self):
-        """Its own login may not ask for its rights, but what the doctor is refused the worker will be, too."""
+        """The worker's login may not query its own rights, but whatever is refused to the doctor is refused to the
+        worker, too."""
         server = self.start_redis()
         make_user(server.client(), "worker", self.queue)
         login = f"redis+unix://sluice-worker@{server.socket}"
@@ -302,10 +308,10 @@ class Doctor(SluiceCase):
             self.assertRegex(text, rf"fail  {what} +cannot tell: .*NOPERM")
         self.assertIn("9 failed, ", text)
         text = self.doctor(server, "--redis", login, "--queue", "mail", "--role", "producer", code=CONFIG)
-        self.assertIn("2 failed, ", text)  # the two of meta
+        self.assertIn("2 failed, ", text)  # the two rights on meta
 
     def test_a_pinned_precision(self):
-        """In the words with which a worker ends."""
+        """The doctor uses the same words as a worker that ends for this reason."""
         server = self.start_redis()
         client = server.client()
         self.assertIn("ok    precision   the queue takes any", self.doctor(server, "--precision", "bf16"))
@@ -319,7 +325,7 @@ class Doctor(SluiceCase):
         self.assertIn(line.split(maxsplit=2)[2], daemon.read_log())
 
     def test_a_server_that_wants_no_login(self):
-        """By default Redis is one. Its password, or `off` for its user without a name, ends it; so does a user who may nothing."""
+        """Redis is one by default, until it has a password, or its default user is `off` or has no rights."""
         server = self.start_redis()
         client = server.client()
         for rule, code in (("nopass", CONFIG), ("off", 0), ("on", CONFIG), ("-exists", 0), ("+exists", CONFIG), ("resetpass", 0)):

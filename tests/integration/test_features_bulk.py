@@ -1,4 +1,4 @@
-"""Arrays of texts, who is told and when, fair shares, and a queue that is full or paused."""
+"""Arrays of texts, notifications, fair shares, and a queue that is full or paused."""
 # ctest-cost: 25
 
 import json
@@ -37,7 +37,7 @@ class Inputs(FeatureCase):
 
 class EqualTexts(FeatureCase):
     def test_computed_once(self):
-        """Each pass with the word takes HOLD_MS, one row at a time: sixty of them would be seen."""
+        """Each pass with the word takes HOLD_MS, one row at a time: sixty passes would be noticed."""
         self.serve("--max-batch-rows", "1")
         self.hold()
         text = f"{HOLD} the same"
@@ -72,8 +72,8 @@ class Telling(FeatureCase):
 
 class Shares(FeatureCase):
     def test_a_tenant_of_ten_beside_one_of_40000(self):
-        """The ten come last in the stream, behind all that the other one has sent. The worker looks through 20,000 entries a
-        second for them, whatever it computes meanwhile; long texts make that the faster of the two."""
+        """The ten are last in the stream, behind all entries of the other tenant. The worker searches 20,000 entries a
+        second for them, whatever it computes meanwhile; with long texts the search is faster than computing."""
         count = scaled(40000)
         pipe = self.client.pipeline(transaction=False)
         for number in range(count):
@@ -107,7 +107,7 @@ class Pressure(FeatureCase):
         self.client.hset(self.key("meta"), "cap_normal", 50)
         self.serve()
         self.pause()
-        pipe = self.client.pipeline()  # all at once: the newest at each look are refused, which are to be these
+        pipe = self.client.pipeline()  # all at once: each look refuses the newest, and these must be the newest
         for number in range(200):
             pipe.xadd(self.key("requests"), {"text": f"{number} hello"})
         names = [entry.decode() for entry in pipe.execute()]
@@ -124,7 +124,7 @@ class Pressure(FeatureCase):
         self.wait_empty()
 
     def test_low_has_no_cap_unless_it_is_set(self):
-        """Its depth is published all the same."""
+        """The depth of `low` is published all the same."""
         self.client.hset(self.key("meta"), "cap_normal", 1)
         self.serve()
         self.pause()
@@ -141,7 +141,8 @@ class Pressure(FeatureCase):
 
 class Idle(FeatureCase):
     def test_an_idle_worker_is_quiet(self):
-        """The daemons' commands in ten seconds of an idle queue: of one that does the chores of all, and of another beside it."""
+        """Counts commands in ten seconds of an idle queue, from the daemon that does the chores and from a second
+        one."""
         proxies = []
         for _ in range(2):
             proxies.append(Proxy(self.directory, self.server.socket))
@@ -152,7 +153,7 @@ class Idle(FeatureCase):
         self.wait_until(lambda: self.server_time() >= started + 10, "ten seconds")
         sent = [[words[0] for words in proxy.commands[count:]] for proxy, count in zip(proxies, before)]
         seconds = self.server_time() - started
-        for words, most in zip(sent, (28, 8)):  # three a second are XPENDING, sent with the pulse
+        for words, most in zip(sent, (28, 8)):  # three a second are XPENDING, sent with each pulse
             print(f"{len(words) / seconds:.1f} commands a second: {dict((word, words.count(word)) for word in set(words))}")
             self.assertTrue(1 < len(words) / seconds < most, len(words))
 

@@ -23,7 +23,7 @@ class Cancel(FeatureCase):
     def test_queued_and_unread(self):
         self.serve("--max-batch-tokens", "64")
         hold = self.hold()
-        names = [self.add("low", text=f"{number} hello") for number in range(200)]  # of low few are read ahead
+        names = [self.add("low", text=f"{number} hello") for number in range(200)]  # few entries of `low` are read ahead
         self.cancel(names[-1])
         self.assertNotIn(names[-1], self.pending_names())
         self.assert_cancelled(names[-1], names[-1])
@@ -50,7 +50,7 @@ class Cancel(FeatureCase):
         self.cancel(name)
         self.assert_cancelled("job", name)
         after = self.add(text="another")
-        self.assertEqual(self.wait_reply(after)["status"], b"done")  # behind it on the one thread: its compute has ended
+        self.assertEqual(self.wait_reply(after)["status"], b"done")  # next on the only thread: the other's compute has ended
         self.wait_empty()
         self.assertEqual(self.reply("job")["status"], b"cancelled")
         results = [fields for _, fields in self.client.xrange(self.key("results:web"))]
@@ -74,7 +74,7 @@ class Cancel(FeatureCase):
         self.wait_empty()
 
     def test_back_from_a_retry(self):
-        """Its entry has another id now; it is cancelled by its name all the same."""
+        """The request is a new entry with another id, but is still cancelled by its name."""
         self.backoff = ("--backoff-ms", "1500", "--backoff-cap-ms", "1500")
         self.serve(faults=["flaky:{music}:1"], hold_ms=4000)
         name = self.add("low", id="job", text=f"fails once with {FAIL}")
@@ -94,7 +94,7 @@ class Cancel(FeatureCase):
         self.assert_vector(self.reply("job"), "done long ago")
         self.wait_empty()
         for cancel in cancels:
-            self.assertEqual(self.reply(cancel), {})  # a cancel that was right has no reply of its own
+            self.assertEqual(self.reply(cancel), {})  # a valid cancel has no reply of its own
         self.wait_until(lambda: daemon.read_log().count("nothing_to_cancel") == 3, "three lines in the log")
 
     def test_a_name_that_is_none_is_answered(self):
@@ -114,7 +114,7 @@ class Cancel(FeatureCase):
         self.wait_until(lambda: not self.client.exists(self.key("control")), "the control stream to be empty")
 
     def test_while_the_queue_is_paused(self):
-        """Nobody reads requests, and a cancel is answered within a moment: unread, parked, of each class."""
+        """No worker reads requests, yet a cancel is answered at once, for unread and parked requests of each class."""
         self.serve()
         parked = self.add(id="parked", text="much later", delay="3600000")
         self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked")
@@ -133,7 +133,8 @@ class Cancel(FeatureCase):
         self.wait_empty()
 
     def test_it_overtakes_a_backlog(self):
-        """Behind thousands of its own class, with the engine held up for longer than the test may take."""
+        """The cancel is behind thousands of entries of its class, and the engine is blocked for longer than the test
+        may take."""
         self.serve("--max-batch-tokens", "64", hold_ms=20000)
         self.hold()
         pipe = self.client.pipeline(transaction=False)
@@ -152,13 +153,13 @@ class Cancel(FeatureCase):
             self.client.xadd(self.key("control"), fields)
         self.wait_no_control()
         self.assertEqual(self.wait_reply(kept)["status"], b"done")
-        self.control("no name either")  # the log tells of it with the next look, once a second is over
+        self.control("no name either")  # logged at the next look after a second
         self.wait_until(lambda: sum(map(int, re.findall(r"control_malformed queue=\w+ entries=(\d+)", daemon.read_log()))) == 6,
                         "six in the log")
         self.wait_empty()
 
     def test_what_cannot_be_done_now_holds_up_nobody(self):
-        """More entries than one look brings, of a class whose stream is a key of another type."""
+        """More cancels than one look reads are for a class whose stream key has another type."""
         self.serve()
         self.client.rename(self.key("requests:low"), self.key("aside"))
         self.client.set(self.key("requests:low"), "junk")
@@ -183,7 +184,7 @@ class Cancel(FeatureCase):
         self.wait_empty()
 
     def test_when_the_housekeeper_has_just_died(self):
-        """Another one steps in before it is elected: the lease is far from its end."""
+        """Another worker steps in before it is elected: the dead one's lease is far from its end."""
         self.lease_ms = 60000
         first = self.serve()
         self.wait_until(lambda: self.client.exists(self.key("housekeeper")), "the first to be elected")

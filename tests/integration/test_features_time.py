@@ -24,7 +24,8 @@ class Classes(FeatureCase):
         self.wait_empty()
 
     def test_high_overtakes_a_backlog_of_low(self):
-        """While the engine is held up, spare time is good for some 40 of class low, which take 40 ms each; no more go before."""
+        """While the engine is blocked, spare capacity admits some 40 requests of class low, at 40 ms each; no more run
+        before `high`."""
         self.serve("--max-batch-rows", "1", faults=["slow:{driver}:40"])
         self.hold()
         names = self.add_many([(klass, {"text": f"{number} {'driver' if klass == 'low' else klass}", "notify": "stream:order"})
@@ -36,8 +37,8 @@ class Classes(FeatureCase):
         self.wait_empty()
 
     def test_high_is_in_the_next_batch_behind_a_backlog(self):
-        """What ends between its XADD and its reply: the few short batches that are out. They would hold 4096 tokens each if none
-        of class high were about, and the engine has some of them in stock."""
+        """Between its XADD and its reply only the few short batches in flight end. They would hold 4096 tokens each if
+        there were none of class high, and the engine has some of them in stock."""
         stream = self.key("requests")
         texts = corpus.texts(20000)
         for first in range(0, len(texts), 5000):
@@ -51,11 +52,11 @@ class Classes(FeatureCase):
             name = self.add("high", text=f"where is {number}", encoding="f32", notify=1)
             self.assertTrue(self.client.blpop(self.key(f"wake:{name}"), 60))
             ended.append(before - self.client.xlen(stream))
-        self.assertGreater(self.client.xlen(stream), 0)  # there was a backlog all the time
-        self.assertLess(statistics.median(ended[1:]), 150, ended)  # long batches were out when the first one came
+        self.assertGreater(self.client.xlen(stream), 0)  # the backlog lasted throughout
+        self.assertLess(statistics.median(ended[1:]), 150, ended)  # the first one met long batches
 
     def test_low_is_not_starved_by_high(self):
-        """6:3:1, so that a low one ends long before the high backlog does."""
+        """With weights 6:3:1 a low request ends long before the high backlog does."""
         self.serve("--max-batch-rows", "1")
         self.hold()
         names = self.add_many([(klass, {"text": f"{number} {klass}", "notify": "stream:order"})
@@ -79,7 +80,7 @@ class Times(FeatureCase):
         self.assertGreaterEqual(int(reply["done_at"]), int(name.split("-")[0]) + 700)
         self.assertGreaterEqual(int(reply["queued_ms"]), 700)
         self.assertEqual(reply["entry"].decode(), name)
-        self.assertNotIn("attempts", reply)  # to wait is no attempt
+        self.assertNotIn("attempts", reply)  # waiting is not an attempt
         self.assert_vector(reply, "later")
         self.wait_empty()
 
@@ -100,7 +101,7 @@ class Times(FeatureCase):
         name = self.add(text="too late", expires_in="300")
         reply = self.wait_reply(name)
         self.assertEqual((reply["status"], reply["code"]), (b"error", b"expired"))
-        self.assertEqual(self.reply("hold-0"), {})  # said as soon as it was true, not when its turn came
+        self.assertEqual(self.reply("hold-0"), {})  # answered as soon as it expired, not when its turn came
         self.wait_empty()
 
     def test_expired_while_parked(self):
@@ -112,7 +113,7 @@ class Times(FeatureCase):
 
 
     def test_no_retry_after_the_deadline(self):
-        """Answered when it has failed, with what it failed of, not `expired` after a wait in vain."""
+        """The request is answered when it fails, with the cause, not with `expired` after a useless wait."""
         self.backoff = ("--backoff-ms", "600000", "--backoff-cap-ms", "600000")
         self.serve(faults=[f"error:{{{FAIL}}}"])
         name = self.add(text=f"fails with {FAIL}", expires_in="60000")
@@ -126,7 +127,7 @@ class Times(FeatureCase):
 
 
 class Honest(threading.Thread):
-    """Adds a request each few ms to a class, as producers do: tries again what is refused."""
+    """Adds a request every few ms to a class, as producers do, and retries refused ones."""
 
     def __init__(self, client, stream, prefix):
         super().__init__(daemon=True)
@@ -157,7 +158,7 @@ class Honest(threading.Thread):
 
 
 class IdsAhead(FeatureCase):
-    """A producer makes up an entry id: a time to come, or the last id there is."""
+    """A producer makes up an entry id: one in the future, or the last possible one."""
 
     WITHIN_MS = 10000
 
@@ -166,14 +167,14 @@ class IdsAhead(FeatureCase):
         return seconds * 1000 + micros // 1000
 
     def forge(self, *entries):
-        """All at once, so that no worker comes in between; what Redis says of each."""
+        """Adds all entries at once, so that no worker reads in between; returns Redis' answer to each."""
         pipe = self.client.pipeline(transaction=True)
         for stream, entry_id, fields in entries:
             pipe.xadd(self.key(stream), fields, entry_id)
         return pipe.execute(raise_on_error=False)
 
     def wait_present(self, stream, since):
-        """Until what Redis says of the stream and its group is of now."""
+        """Waits until the last ids of the stream and of its group are in the present."""
         def is_present():
             group, = self.client.xinfo_groups(self.key(stream))
             ids = [self.client.xinfo_stream(self.key(stream))["last-generated-id"], group["last-delivered-id"]]
@@ -183,7 +184,8 @@ class IdsAhead(FeatureCase):
         self.assertLess(self.redis_ms() - since, self.WITHIN_MS)
 
     def test_back_to_normal_under_load(self):
-        """Each honest request is answered, with its own vector; delays and deadlines are right, at once and afterwards."""
+        """Each honest request gets its own vector; delays and deadlines are right, both during the repair and
+        afterwards."""
         served = self.serve(threads=2)
         other = self.serve(threads=1)
         honest = {stream: Honest(self.server.client(), self.key(stream), stream.replace(":", "-"))
@@ -203,10 +205,10 @@ class IdsAhead(FeatureCase):
             delayed = delayed.decode()
             for stream in streams:
                 self.wait_present(stream, since)
-            # After the forged ones have been seen, which is the time that counts for them.
+            # Added after the forged ones were first seen, which is the time that counts for them.
             honest_name = self.add("low", id=f"order-{turn}", text="honest", encoding="f32").encode()
             reply = self.wait_reply(f"delayed-{turn}", timeout=self.WITHIN_MS / 1000)
-            self.assertGreater(int(delayed.split("-")[0]), since + 3600000)  # it had inherited the time
+            self.assertGreater(int(delayed.split("-")[0]), since + 3600000)  # it had inherited the forged time
             self.assertEqual((reply["status"], reply["entry"].decode()), (b"done", delayed))
             self.assertGreaterEqual(int(reply["done_at"]), since + 700)
             self.assertTrue(700 <= int(reply["queued_ms"]) <= int(reply["done_at"]) - since + 1)
@@ -223,9 +225,9 @@ class IdsAhead(FeatureCase):
         self.wait_until(lambda: "ids_ahead" in served.read_log() + other.read_log(), "a line in the log")
 
     def test_no_script_reads_a_large_one(self):
-        """In Lua 24 MiB take 58 ms, in which Redis does nothing else. Redis itself says what the scripts read."""
+        """In Lua, reading 24 MiB takes 58 ms, in which Redis does nothing else. MONITOR shows what the scripts read."""
         forged = [f"{TO_COME}-0", f"{TO_COME}-2", LAST_ID]
-        self.client.set(self.key("paused"), 1)  # so that nothing but the repair comes to them
+        self.client.set(self.key("paused"), 1)  # so that only the repair touches them
         self.client.xadd(self.key("requests"), {"text": b"a" * (24 << 20)}, forged[0])
         small = self.add(text="small")
         for entry in forged[1:]:
@@ -250,7 +252,7 @@ class IdsAhead(FeatureCase):
         self.wait_empty()
 
     def test_a_look_reads_little(self):
-        """Redis holds every byte of what a look asks for. Small entries first, so that looks may become longer."""
+        """Redis buffers every byte that a look asks for. Small entries come first, so that looks may become longer."""
         self.client.set(self.key("paused"), 1)
         for number in range(90):
             self.client.xadd(self.key("requests"), {"x-small": number}, f"{TO_COME}-{number}")
@@ -272,7 +274,7 @@ class IdsAhead(FeatureCase):
                 self.assertEqual(self.vectors(reply), [vectors[number % 20]])
 
     def test_an_older_reply_with_the_id_of_others_is_no_shadow(self):
-        """What is sent after the forged one is seen, and the forged one hides nothing that came after it."""
+        """A request sent after the forged one gets its reply; the forged one does not hide it."""
         self.serve()
         self.forge(("requests:low", f"{TO_COME}-7", {"text": "forged", "id": "job", "encoding": "f32"}))
         self.assertIn("first_at", self.wait_reply("job"))
@@ -285,7 +287,7 @@ class IdsAhead(FeatureCase):
 
 class SameId(FeatureCase):
     def assert_newest(self, older, newer, text):
-        """Both have ended, and the newer one's vector stands."""
+        """Asserts that both have ended, and that the reply holds the newer one's vector."""
         self.wait_until(lambda: self.client.llen(self.key("wake:job")) == 2, "both waiters to be woken")
         self.wait_empty()
         self.assertEqual(set(self.client.lrange(self.key("wake:job"), 0, -1)), {older.encode(), newer.encode()})
@@ -300,7 +302,7 @@ class SameId(FeatureCase):
         self.assert_newest(older, newer, "second")
 
     def test_the_newer_one_first(self):
-        """The older one is computed later, because it waits."""
+        """The older one waits, and is computed later."""
         self.serve()
         older = self.add(id="job", text="first", encoding="f32", notify="1", delay="800")
         self.wait_until(lambda: self.client.zcard(self.key("later")), "the older one to be parked")

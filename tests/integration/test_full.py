@@ -1,5 +1,5 @@
-"""A Redis that is full: nothing but an order of an operator ends progress, and the memory used stays within 10 % above
-maxmemory, however large replies are beside their requests and whoever filled it."""
+"""A full Redis: only an operator's order stops progress, and used memory stays within 10 % above maxmemory, however
+large replies are compared with their requests and whoever filled it."""
 # ctest: threads
 # ctest-cost: 20
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class Watch:
-    """The most memory that a server has used: looked at all the time, because replies come and go."""
+    """Records the peak memory use of a server by polling all the time, because replies come and go."""
 
     def __init__(self, server, most):
         self.client, self.most, self.peak, self.ended = server.client(), most, 0, threading.Event()
@@ -40,17 +40,17 @@ class Full(SluiceCase):
         self.sender = self.producer(self.server)
 
     def start_paused(self, **options):
-        """A daemon that has joined and claims nothing: what it takes of Redis' memory by itself is there."""
+        """Starts a daemon that joins and claims nothing, so that its own share of Redis' memory is already used."""
         self.client.set(self.sender.key("paused"), 1)
         return self.start_daemon(self.server, **options)
 
     def limit(self, percent):
-        """Sets maxmemory so that what is used now is so many percent of it, and lets the daemons begin."""
+        """Sets maxmemory so that the memory used now is `percent` of it, and lets the daemons begin."""
         workers, limit = self.sender.key("workers"), [0]
 
         def tight():
             used = self.client.info("memory")["used_memory"]
-            if not limit[0] * percent * 0.99 < used * 100 < limit[0] * percent * 1.01:  # buffers shrink by and by
+            if not limit[0] * percent * 0.99 < used * 100 < limit[0] * percent * 1.01:  # buffers shrink gradually
                 limit[0] = used * 100 // percent
                 self.client.config_set("maxmemory", limit[0])
             return all(b"state tight" in value for value in self.client.hvals(workers))
@@ -81,7 +81,8 @@ class Full(SluiceCase):
         self.assertLessEqual(peak, 1.10, f"used memory was at {peak * 100:.1f} % of maxmemory")
 
     def test_a_backlog_above_the_limit_is_worked_off(self):
-        """What stood still for ever: requests fill nine tenths of Redis, and every reply is larger than its request."""
+        """This once stalled for ever: requests fill nine tenths of Redis, and every reply is larger than its
+        request."""
         self.enqueue(5000, encoding="f32")
         self.client.set("others", bytes(12 * MIB))
         daemon = self.start_paused()
@@ -91,7 +92,7 @@ class Full(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_large_replies_to_small_requests(self):
-        """Full to the brim; of every request a reply comes that is thirty times as large."""
+        """Redis is completely full, and every request has a reply thirty times as large."""
         model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
         self.client.set("others", bytes(12 * MIB))
         self.enqueue(500)
@@ -108,8 +109,8 @@ class Full(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_others_have_filled_it(self):
-        """Above maxmemory before the daemon comes, by data of others that never go away; requests in all places: a dead
-        worker's hands, delayed, of several texts, wrong ones, a cancel."""
+        """Foreign data that stays exceeds maxmemory before the daemon starts; there are requests of all kinds: held by
+        a dead worker, delayed, of several texts, invalid, a cancel."""
         self.enqueue(120)
         self.client.xgroup_create(self.sender.stream, "sluice", id="0")
         self.client.xreadgroup("sluice", "somebody-dead", {self.sender.stream: ">"}, count=60)
@@ -128,7 +129,7 @@ class Full(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_two_workers_and_a_kill(self):
-        """Each has its part of what is left."""
+        """Each worker uses its part of the memory that is left."""
         model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
         self.client.set("others", bytes(12 * MIB))
         self.enqueue(300)
@@ -142,14 +143,14 @@ class Full(SluiceCase):
         self.assertEqual(daemons[1].stop(), 0)
 
     def test_four_queues_of_two_daemons(self):
-        """None of the eight workers knows what the seven others begin; together they keep to the limit."""
+        """None of the eight workers knows what the seven others start; together they keep to the limit."""
         model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
         senders = [self.producer(self.server, queue) for queue in "abcd"]
         self.client.set("others", bytes(40 * MIB))
         for sender in senders:
             self.client.set(sender.key("paused"), 1)
             pipe = self.client.pipeline(transaction=False)
-            for text in texts(300, longest=8):  # equal ones are computed once: work is no limit
+            for text in texts(300, longest=8):  # equal texts are computed once, so computing is not the limit
                 pipe.xadd(sender.stream, {"inputs": json.dumps([text] * 16), "encoding": "f32", "ttl": 1})
             pipe.execute()
         settings = {"queues": [{"queue": queue, "model": model} for queue in "abcd"], "threads": 2}

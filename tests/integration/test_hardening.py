@@ -1,5 +1,5 @@
-"""What the compiler and the linker were asked for, looked for in the program itself: a flag that no tool took is not there.
-And in which order a bulk job makes its files durable."""
+"""Hardening flags, checked by their effect in the program itself, because a tool may ignore a flag. Also the order in
+which a bulk job makes its files durable."""
 # ctest-once
 
 import glob
@@ -20,7 +20,8 @@ def tool(*argv):
 
 
 def own_names():
-    """What our headers declare: the program also holds start-up files, and where it can use GPUs NVIDIA's runtime and kernels."""
+    """The functions that our headers declare; the program also contains start-up files and, with GPU support, NVIDIA's
+    runtime and kernels."""
     names = set()
     for path in glob.glob(os.path.join(SOURCE, "src", "*", "*.h")):
         with open(path, encoding="utf-8") as file:
@@ -46,14 +47,15 @@ class Hardening(unittest.TestCase):
         self.assertNotRegex(segments, r"LOAD\s.*\sRWE\s")
 
     def test_stacks_are_guarded(self):
-        """A word that an overflow has to cross, and a large frame that cannot step over the guard page: it touches each page."""
+        """An overflow has to cross a guard word, and a large frame touches each page, so that it cannot skip the guard
+        page."""
         self.assertRegex(tool("readelf", "--dyn-syms", "-W"), r"__stack_chk_fail\b")
         code = tool("objdump", "-d", "--no-show-raw-insn")
         probe = r"orq\s+\$0x0,(0x[0-9a-f]+)?\(%rsp\)" if "x86-64" in code else r"str\s+xzr, \[sp, #1024\]"
         self.assertGreater(len(re.findall(probe, code)), 10)
 
     def test_lengths_are_checked(self):
-        """__memset_chk comes of level 3 only: our sizes are known when the program runs, not when it is compiled."""
+        """__memset_chk appears at level 3 only, because our sizes are known at run time, not at compile time."""
         if is_debug_build():
             self.skipTest("a build without optimization, which _FORTIFY_SOURCE needs")
         symbols = tool("readelf", "--dyn-syms", "-W")
@@ -61,8 +63,8 @@ class Hardening(unittest.TestCase):
             self.assertRegex(symbols, rf"\b{name}\b")
 
     def test_jumps_land_on_marks(self):
-        """Each function that another file may take the address of begins with ENDBR64. (The mark for the whole program needs
-        a C library that was built so, too, and Debian 12's was not.)"""
+        """Each function whose address another file may take begins with ENDBR64. (The mark for the whole program needs
+        a C library that was built the same way, and Debian 12's was not.)"""
         if "X86-64" not in tool("readelf", "-hW"):
             self.skipTest("another processor than x86-64")
         text = re.search(r"\] \.text\s+PROGBITS\s+([0-9a-f]+) ([0-9a-f]+) ", tool("readelf", "-SW"))
@@ -78,7 +80,8 @@ class Hardening(unittest.TestCase):
 
 
 class Durable(BulkCase):
-    """A name that is not durable takes the file with it: after each rename comes the folder, and before the journal goes."""
+    """A file whose name is not durable can be lost: the folder is synced after each rename, and before the journal is
+    removed."""
 
     def calls(self, *arguments, code=0):
         self.write("calls", "")
@@ -86,7 +89,7 @@ class Durable(BulkCase):
         return self.content(self.path("calls")).decode().splitlines()
 
     def after(self, calls, first, *others):
-        """The calls come in this order."""
+        """Asserts that the calls come in this order."""
         at = calls.index(first)
         for call in others:
             self.assertIn(call, calls[at:], f"{call} after {first}, in {calls}")
@@ -100,7 +103,7 @@ class Durable(BulkCase):
             journal, manifest = output + ".job/journal", output + ".manifest.json"
             self.after(calls, f"fsync {output}.job", f"fsync {folder}", f"fdatasync {journal}", f"fsync {manifest}.new",
                        f"rename {manifest}", f"fsync {folder}", f"unlink {journal}")
-            calls = self.calls(source, "--output", output, "--id-field", "n", code=FAILED)  # once more, the failed row
+            calls = self.calls(source, "--output", output, "--id-field", "n", code=FAILED)  # again, to retry the failed row
             self.after(calls, f"rename {manifest}", f"fsync {folder}", f"rename {output}.failures.jsonl", f"fsync {folder}")
             if name == "v.jsonl":
                 self.after(calls, f"rename {output}", f"fsync {folder}", f"rename {manifest}")

@@ -1,5 +1,5 @@
-"""The HTTP port of the daemon: metrics count what happened, probes say how it is, and nobody who connects can do harm. docs/metrics.md,
-sentence by sentence."""
+"""The HTTP port of the daemon: metrics count what happened, probes report its state, and no client can do harm. Follows
+docs/metrics.md, sentence by sentence."""
 # ctest: threads
 # ctest-cost: 20
 
@@ -23,7 +23,7 @@ from resp_server import Voices
 
 class Http(HttpCase):
     def metrics(self):
-        """(name, labels) -> number."""
+        """Returns {(name, labels): number}."""
         status, text = self.get("/metrics")
         self.assertEqual(status, 200)
         samples = [((sample.name, *sorted(sample.labels.items())), sample.value)
@@ -35,7 +35,7 @@ class Http(HttpCase):
         return self.metrics()[(name, *sorted({"queue": self.queue, **labels}.items()))]
 
     def test_a_port_for_those_who_watch(self):
-        """Off unless it is asked for; what it tells is what Prometheus reads."""
+        """The port is closed unless it is asked for; its output is what Prometheus reads."""
         silent = self.start_daemon(self.server)
         self.assertNotIn("http_listens", silent.read_log())
         self.watched()
@@ -53,7 +53,7 @@ class Http(HttpCase):
             self.assertEqual(f"# TYPE {family.name}_total counter\n" in text, family.type == "counter", family.name)
 
     def test_spans_that_the_disk_does_not_take_are_counted(self):
-        """And no request waits for them. A folder in place of the file stands for a disk that fails."""
+        """No request waits for them either. A folder in place of the file simulates a failing disk."""
         file = self.path("traces.jsonl")
         daemon = self.watched("--traces", file)
         self.wait_answer("/readyz", 200)
@@ -81,7 +81,7 @@ class Http(HttpCase):
         self.assertEqual(counted()[1], dropped)
 
     def test_each_line_stands_once(self):
-        """Two queues of one model that is opened twice, because they cut texts at different places."""
+        """Two queues use one model, which is opened twice because they truncate texts at different lengths."""
         model = self.make_model()
         settings = {"queues": [{"queue": f"cut{most}", "model": model, "max_tokens": most} for most in (64, 32)]}
         self.watched(make=lambda server, *flags: self.make_configured(server, settings, *flags))
@@ -100,12 +100,12 @@ class Http(HttpCase):
         self.assertNotEqual(result.returncode, 0)
 
     def add(self, number, level="", **fields):
-        """So many requests with these fields, in one of the streams."""
+        """Adds `number` requests with these fields to one of the streams."""
         for i in range(number):
             self.client.xadd(self.sender.stream_of(level), {"id": f"{level or 'normal'}-{self.client.incr('added')}", **fields})
 
     def test_counts_are_exact(self):
-        """Requests of every kind in every class: what replies say is what /metrics says."""
+        """With requests of every kind in every class, /metrics agrees with the replies."""
         self.watched("--backoff-ms", "20", "--backoff-cap-ms", "20", "--no-truncate", "--max-batch-rows", "1", make=self.make_faulty,
                      faults=["flaky:{kernel}:3", "error:{driver}"])
         self.wait_answer("/readyz", 200)
@@ -162,7 +162,7 @@ class Http(HttpCase):
         self.assertEqual((sum(stats["ended"]["normal"].values()), stats["ignored"]), (21, 3))
 
     def test_gpus_where_there_is_a_driver(self):
-        """By a library that pretends; one of its four GPUs does not answer, one tells its memory only."""
+        """Uses a fake driver library: one of its four GPUs does not answer, one reports only its memory."""
         self.watched()
         self.assertNotIn("sluice_gpu_busy_ratio{", self.get("/metrics")[1])
         self.watched(environment={"LD_LIBRARY_PATH": os.path.join(os.path.dirname(BINARY), "tests")})
@@ -180,7 +180,8 @@ class Http(HttpCase):
         return json.loads(self.sluice("stats", "--json"))["depth"]
 
     def test_depth_with_and_without_workers(self):
-        """Unread, running and due: from the port, from Prometheus' numbers, and from a command where nobody works."""
+        """Depth counts unread, running and due requests: on the port, in Prometheus' numbers, and by a command without
+        workers."""
         daemon = self.watched("--max-batch-rows", "1", "--shutdown-timeout-ms", "0", make=self.make_faulty, faults=["slow:{kernel}:60000"])
         self.wait_answer("/depth", 200)
         self.assertEqual(self.depth(), {"queue": "test", "depth": 0, "unread": 0, "running": 0, "due": 0})
@@ -209,14 +210,15 @@ class Http(HttpCase):
         self.assertEqual(self.stats_depth(), 6 + due)
 
     def test_what_scales_on_kubernetes(self):
-        """config/kubernetes/keda.yaml as KEDA reads it. A deleted entry makes Redis forget the group's lag, and hides no backlog here."""
+        """Reads config/kubernetes/keda.yaml as KEDA does. A deleted entry makes Redis forget the group's lag, but hides
+        no backlog here."""
         with open(os.path.join(SOURCE, "config", "kubernetes", "keda.yaml"), encoding="utf-8") as file:
             scaled = next(part for part in yaml.safe_load_all(file) if part["kind"] == "ScaledObject")["spec"]
         make_user(self.client, "operator", self.queue)
         operator = self.server.client(username="sluice-operator", password="pw")
 
         def ask(kind, metadata):
-            """The measured number of a trigger."""
+            """Returns the measured number of a trigger."""
             if kind == "redis-streams":
                 self.assertEqual(set(metadata), {"address", "stream", "streamLength"})
                 return operator.xlen(metadata["stream"].replace("{default}", f"{{{self.queue}}}"))
@@ -241,7 +243,8 @@ class Http(HttpCase):
         self.assertGreater(scaled["minReplicaCount"], 0)
 
     def test_readiness_is_redis_and_health_is_not(self):
-        """Redis is killed, stands still, loads, is a replica, is full: not ready, with the reason, and always alive."""
+        """While Redis is killed, stopped, loading, a replica or full, the daemon is not ready, with the reason, but
+        always alive."""
         voices = Voices(self.directory, self.server.socket)
         self.children.append(voices)
         daemon = self.watched(address=voices.address)
@@ -275,7 +278,7 @@ class Http(HttpCase):
         self.wait_answer("/depth", 200)
         client = self.server.client()
         client.set("others", bytes(8 << 20))
-        fill = lambda: client.config_set("maxmemory", client.info("memory")["used_memory"] * 100 // 95)  # buffers shrink by and by
+        fill = lambda: client.config_set("maxmemory", client.info("memory")["used_memory"] * 100 // 95)  # buffers shrink gradually
         check(lambda: self.wait_until(lambda: fill() and self.get("/readyz")[0] == 503, "a full Redis"), "maxmemory",
               lambda: client.config_set("maxmemory", 0))
         daemon.signal(signal.SIGSTOP)
@@ -294,14 +297,15 @@ class Http(HttpCase):
         self.assertEqual(daemon.wait_exit(), 0)
 
     def test_hostile_requests_change_nothing(self):
-        """Bytes of every kind on 200 connections at once, under load: the port answers, bounded, and no request is lost."""
+        """Bytes of every kind arrive on 200 connections at once, under load: the port answers, memory is bounded, no
+        request is lost."""
         daemon = self.watched("--log-level", "debug")
         self.wait_answer("/readyz", 200)
         load = self.start_load(self.server, depth=8)
         rss = daemon.rss_bytes()
 
         def say(data, shut=False):
-            """What comes back until the port closes."""
+            """Sends `data` and returns the bytes received until the port closes."""
             with socket.create_connection(("127.0.0.1", self.port), timeout=20) as peer:
                 try:
                     peer.sendall(data)
@@ -319,17 +323,17 @@ class Http(HttpCase):
                              (b"GET /depth?queue=%74est HTTP/1.1\r\n\r\n", 400), (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
                              (b"GET /healthz HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n", 200)):
             answer = say(data)
-            if answer or status != 431:  # what is sent after the refusal may reset the connection
+            if answer or status != 431:  # bytes sent after the refusal may reset the connection
                 self.assertEqual(answer.split(b" ")[1:2], [b"%d" % status], (data[:60], answer[:200]))
                 self.assertEqual(answer.count(b"HTTP/1.1 "), 1)
         self.assertEqual(say(b"GET /healthz HTTP/1.1\r\n", shut=True), b"")
         self.assertEqual(say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", shut=True), b"", "a TLS hello")
         self.assertGreaterEqual(self.metrics()[("sluice_http_refused_total",)], 2)
-        for _ in range(20):  # who says that it has asked all gets all
+        for _ in range(20):  # a client that shuts down its side still gets the whole answer
             head, _, body = say(b"GET /metrics HTTP/1.1\r\n\r\n", shut=True).partition(b"\r\n\r\n")
             self.assertIn(b"\r\nContent-Length: %d\r\n" % len(body), head)
 
-        # 200 that say a byte now and then: 32 are let in, and those for five seconds
+        # Of 200 connections that send a byte now and then, 32 are accepted, each for five seconds.
         slow = [socket.create_connection(("127.0.0.1", self.port), timeout=20) for _ in range(200)]
         begun = time.monotonic()
         while slow and time.monotonic() - begun < 60:
@@ -345,7 +349,7 @@ class Http(HttpCase):
         self.wait_answer("/healthz", 200)
         self.assertGreaterEqual(self.metrics()[("sluice_http_refused_total",)], 170)
         load.stop()
-        if not SANITIZED:  # they keep what is freed
+        if not SANITIZED:  # sanitizers keep freed memory
             self.assertLess(daemon.rss_bytes() - rss, 64 << 20)
         self.finish(self.server, self.sender)
 

@@ -1,4 +1,5 @@
-"""Unknown fields, such as mistyped ones: the request is answered as without them, the reply names them, and stats count it."""
+"""Unknown fields, such as mistyped ones: the request is answered as without them, the reply names them, and stats count
+them."""
 # ctest-cost: 4
 
 import json
@@ -23,7 +24,7 @@ class IgnoredFields(SluiceCase):
         return (self.sender.reply(request).get(b"ignored") or b"").decode()
 
     def test_every_reply_names_them(self):
-        """Of any kind: small, large (which bypasses its script), of several texts, refused, tried again, dead."""
+        """Replies of all kinds: small, large (which bypasses its script), of several texts, refused, retried, dead."""
         daemon = self.make_faulty(self.server, "--backoff-ms", "20", "--max-batch-rows", "1",
                                   faults=["flaky:{kernel}:1", "error:{driver}"])
         daemon.start().wait_ready(self.client)
@@ -73,7 +74,7 @@ class IgnoredFields(SluiceCase):
                                    r"fields=expire_in,priority nearest=expires_in tenant=acme$")
 
     def test_a_cancel_has_no_reply_to_name_them(self):
-        """Nor does one that was cancelled say so: the daemon has not read it."""
+        """The reply of a cancelled request does not name them either: the daemon has not read the request."""
         self.start_daemon(self.server)
         parked = self.sender.submit("later", delay="600000", delai="5", expected="cancelled")
         self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "it to be parked")

@@ -1,4 +1,4 @@
-"""make install: what lies where, and that it works from there. bash and make are Debian's own."""
+"""make install: where files are installed, and that they work from there. bash and make are Debian's own."""
 
 # ctest-once
 # ctest-cost: 5
@@ -20,7 +20,7 @@ from blocks import only_block, put_in  # noqa: E402
 from paths import leads_nowhere  # noqa: E402
 
 BUILD = os.path.dirname(BINARY)
-PREFIX = "/opt/sluice"  # neither the default nor the one of the build's configuration
+PREFIX = "/opt/sluice"  # neither the default prefix nor the one configured for the build
 
 
 def install(destination):
@@ -64,13 +64,14 @@ class Install(SluiceCase):
             self.assertTrue(os.access(self.installed(name), os.X_OK), name)
 
     def test_paths_lead_somewhere(self):
-        """In pages, comments, alerts and units. tests/package/deb.py looks at those of the package."""
+        """Checks paths in pages, comments, alerts and units. tests/package/deb.py checks those of the package."""
         wrong, count = leads_nowhere(self.path("root"), PREFIX)
         self.assertEqual(wrong, [])
         self.assertGreater(count, 200)
 
     def test_works_from_there(self):
-        """The installed redis.conf, users, program and model, nothing of the source tree: a request is answered."""
+        """With the installed redis.conf, users, program and model, and nothing from the source tree, a request is
+        answered."""
         shown = sluice("config", binary=self.program).stdout.decode()
         model = re.search(r'(?m)^model +"(.*)" +# default$', shown)[1]
         self.assertEqual(os.path.realpath(model), os.path.realpath(self.installed("share", "sluice", "models", "sluice-mini-en")))
@@ -96,8 +97,8 @@ class Install(SluiceCase):
         self.assertEqual(sluice("workers", "check", binary=self.program, environment=login("operator")).returncode, 0)
 
     def test_two_workers_in_production(self):
-        """The commands and files of that section of docs/operations.md, in folders of the test and with a unix socket; systemd and
-        who owns a file are left out."""
+        """Runs the commands and files of that section of docs/operations.md, in folders of the test and with a unix
+        socket; systemd and file ownership are left out."""
         with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
             page = file.read()
         page = page[page.index("## Two workers in production"):page.index("## Start, stop")]
@@ -155,15 +156,15 @@ class Install(SluiceCase):
         self.assertIn("78", never)
         self.assertEqual(set(service["RestartPreventExitStatus"].split()), never)
         self.assertEqual((service["Type"], service["TimeoutStartSec"]), ("notify", "infinity"))
-        self.assertGreater(int(service["WatchdogSec"]), 10)  # a loaded machine; `sluice live` says hung after as long
+        self.assertGreater(int(service["WatchdogSec"]), 10)  # for loaded machines; `sluice live` reports a hang as late
         several = self.read("lib", "systemd", "system", "sluice@.service")
         self.assertIn(f"\nExecStart={PREFIX}/bin/sluice serve --config /etc/sluice/%i.json\n", several)
         self.assertIn("\nEnvironmentFile=-/etc/sluice/%i.environment\n", several)
-        for setting in ("CacheDirectory", "User"):  # a cache of several users would belong to the one who was started last
+        for setting in ("CacheDirectory", "User"):  # with several users, the cache would belong to the one started last
             self.assertIn(f"\n{setting}={service.get(setting)}\n", several)
 
     def test_manual_page(self):
-        """It says what --help says: each command, its explanation, and each option with its line of help."""
+        """It has the content of --help: each command, its explanation, and each option with its line of help."""
         page = self.installed("share", "man", "man1", "sluice.1")
         checked = subprocess.run(["groff", "-man", "-ww", "-z", "-Tutf8", page], capture_output=True, text=True, check=True)
         self.assertEqual(checked.stderr, "")
@@ -181,7 +182,7 @@ class Install(SluiceCase):
     # completion
 
     def complete(self, *lines):
-        """What bash offers at the end of each of these lists of words."""
+        """Returns the completions that bash offers at the end of each of these lists of words."""
         script = ['source "$1"', "PATH=$2:$PATH", "try() { COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1)); COMPREPLY=(); _sluice; echo \"${COMPREPLY[*]}\"; }"]
         script += ["try sluice " + " ".join(f"'{word}'" for word in line) for line in lines]
         result = subprocess.run(["bash", "-uc", "\n".join(script), "bash", self.installed("share", "bash-completion", "completions", "sluice"),
@@ -210,7 +211,8 @@ class Install(SluiceCase):
         self.assertEqual(self.complete(*self.LINES), [["stats"], words, ["drain"], [], roles, ["worker"], roles, [], ["--queue"], [], []])
 
     def test_completion_in_zsh(self):
-        """The same words as in bash. What zsh's own completion does around it is played: it keeps what begins as the last word does."""
+        """The words are the same as in bash. The test imitates zsh's own completion, which keeps words that start like
+        the last one."""
         lines = [line for line in self.LINES if "=" not in line]
         script = ["compdef() { : }; _default() { : }", "compadd() { while [[ $1 != - ]]; do shift; done; shift; print -rn -- ${(M)@:#${words[CURRENT]}*} '' }",
                   "fpath=($1 $fpath) path=($2 $path)", "autoload -Uz _sluice",

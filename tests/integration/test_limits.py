@@ -1,5 +1,6 @@
-"""Limits of Redis that refuse a reply or an entry by closing the connection, without a word about why: what cannot pass is
-answered with their names, by one worker and for good, and everything else goes on. A Redis that goes away proves nothing."""
+"""Limits of Redis that refuse a reply or an entry by closing the connection without giving a reason: a request that
+cannot pass gets a final answer that names the limits, from one worker, and everything else goes on. A Redis that goes
+away proves nothing."""
 # ctest: threads
 # ctest-cost: 30
 
@@ -26,7 +27,7 @@ class Limits(SluiceCase):
         self.daemons = [self.start_daemon(self.server, *flags) for _ in range(workers)]
 
     def large_reply(self, **fields):
-        """A request with an answer that is larger than itself."""
+        """Submits a request whose answer is larger than itself."""
         return self.sender.submit_fields({"inputs": json.dumps(["a"] * LARGE), "encoding": "json", **fields}, ["a"] * LARGE, expected="too_large")
 
     def large_entry(self, megabytes=2, **fields):
@@ -36,12 +37,12 @@ class Limits(SluiceCase):
         return self.sender.submit_many(texts(count, seed=seed), encoding="f32")
 
     def closed(self):
-        """How often each worker was cut off."""
+        """Returns how often each worker's connection was closed."""
         return [daemon.read_log().count(CLOSED) for daemon in self.daemons]
 
     def check(self, large, *settings, losses=4):
-        """Small requests that come before, meanwhile and afterwards are answered; so is the large one, and its answer says
-        which settings it is about. It costs one worker a few connections, and no other one any."""
+        """Asserts that small requests sent before, meanwhile and afterwards are answered; so is the large one, and its
+        answer names the settings concerned. It costs one worker a few connections, and the others none."""
         early = self.small(1)
         meanwhile = []
         self.wait_until(lambda: meanwhile.append(self.small(2 + len(meanwhile), 3)) or self.sender.finished([large]),
@@ -64,7 +65,7 @@ class Limits(SluiceCase):
         words = "invalid bulk length (a string is longer than its proto-max-bulk-len)"
         self.wait_until(lambda: any(words in daemon.read_log() for daemon in self.daemons), words)
         before = sum(self.closed())
-        known = [self.large_reply() for _ in range(5)]  # by a worker that knows, or one that has to learn it as well
+        known = [self.large_reply() for _ in range(5)]  # by a worker that knows the limit, or one that still has to learn it
         self.wait_finished(self.sender, known)
         self.assertLessEqual(sum(self.closed()) - before, 4)
         self.finish_all()
@@ -75,7 +76,7 @@ class Limits(SluiceCase):
         self.finish_all()
 
     def test_a_limit_that_is_raised(self):
-        """Whoever reads the message and raises the limit need not restart anything."""
+        """After the limit is raised nothing needs a restart."""
         self.begin("--proto-max-bulk-len", "1mb", workers=1)
         large = self.large_reply()
         self.wait_until(lambda: sum(self.closed()) == 2, "two losses")
@@ -91,18 +92,18 @@ class Limits(SluiceCase):
         before = sum(self.closed())
         more = [self.large_entry() for _ in range(3)]
         self.wait_finished(self.sender, more)
-        self.assertLessEqual(sum(self.closed()) - before, 4 * 2 + 2)  # what a worker has learnt, the other one has not
+        self.assertLessEqual(sum(self.closed()) - before, 4 * 2 + 2)  # each worker learns the limit on its own
         self.finish_all()
 
     def test_answers_of_several_entries(self):
-        """Each may pass, several at once may not: all are done."""
+        """Each answer may pass alone, but not several at once: all requests succeed."""
         self.begin("--client-output-buffer-limit", "normal 1mb 0 0")
         requests = [self.sender.submit("a " * 150000, encoding="f32") for _ in range(24)]
         self.wait_finished(self.sender, requests + self.small(5))
         self.finish_all()
 
     def test_entries_of_a_dead_worker(self):
-        """The answer of a script brings them, on the other connection; among them are some that can be read."""
+        """They arrive in a script's answer, on the other connection; some of them can be read."""
         self.server = self.start_redis(aof=None, options=("--client-output-buffer-limit", "normal 1mb 0 0"))
         self.client, self.sender = self.server.client(), self.producer(self.server)
         self.client.xgroup_create(self.sender.stream, "sluice", id="0", mkstream=True)
@@ -131,7 +132,7 @@ class Limits(SluiceCase):
         self.finish_all()
 
     def strike(self, fault, count=6):
-        """A large reply meets a fault each time it is on its way, `count` times in a row; then it is done."""
+        """A large reply meets a fault each time it is sent, `count` times in a row; then it succeeds."""
         self.server = self.start_redis()
         self.client, self.sender = self.server.client(), self.producer(self.server)
         left = [count]

@@ -1,5 +1,5 @@
-"""The log: one line per event, as text or as JSON, and nothing that a request or a name says can forge one. And who reads it: nobody
-waits for that."""
+"""The log: one line per event, as text or as JSON, and no content of a request or a name can forge a line. And a slow
+reader of the log delays nobody."""
 
 import fcntl
 import json
@@ -28,7 +28,7 @@ class Unread(HttpCase):
         fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, 4096)
 
     def unread(self, *flags):
-        """A slow daemon with a port that writes into the pipe, and has joined its queue."""
+        """Starts a slow daemon with a port that logs into the pipe, and waits until it has joined its queue."""
         for _ in range(20):
             self.port = free_port()
             daemon = self.make_faulty(self.server, "--http", f"127.0.0.1:{self.port}", "--threads", "1", "--max-batch-rows", "4", *flags,
@@ -49,7 +49,8 @@ class Unread(HttpCase):
         return self.metric("sluice_log_lines_dropped_total")
 
     def drop_lines(self, daemon):
-        """Dumps of what it holds fill what may wait; then lines are dropped, and the requests are answered all the same."""
+        """Fills the log's buffer with dumps of held requests until lines are dropped; the requests are answered all the
+        same."""
         names = iter(range(10**6))
         while self.dropped() == 0:
             if self.sender.unfinished() < 400:
@@ -99,7 +100,8 @@ class Unread(HttpCase):
 
 class Closed(HttpCase):
     def test_descriptors_that_were_closed(self):
-        """Standard input, output and error are nobody's file, so neither a socket nor a file gets what is logged."""
+        """No other file takes the descriptors of standard input, output and error, so no socket and no file receives
+        log lines."""
         daemon = self.make_daemon(self.server)
         daemon.argv = ["/bin/sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *daemon.argv]
         daemon.start()
@@ -111,7 +113,7 @@ class Closed(HttpCase):
 
 
 class Names(HttpCase):
-    """A model's folder may have any name; what is made of it stays text."""
+    """A model's folder may have any name; wherever the name is shown it is valid text."""
 
     def test_a_folder_whose_name_is_no_text(self):
         given = os.fsdecode(b'lat\xe9n "x"\\\n={},')
@@ -133,7 +135,7 @@ class Names(HttpCase):
         self.assertEqual(next(line["model"] for line in lines if line["event"] == "start"), shown)
 
     def test_a_message_is_not_cut_inside_a_character(self):
-        """Which quotes the first 80 bytes of the model's name."""
+        """The message quotes the first 80 bytes of the model's name."""
         name = "m" + "\u65e5" * 60
         self.start_daemon(self.server, model=self.make_model(name))
         entry = self.sender.submit_fields({"text": "hello", "id": "bad", "model": "other"}, expected="wrong_model").entries[0]
@@ -143,7 +145,7 @@ class Names(HttpCase):
 
 class Log(SluiceCase):
     def life(self, *flags):
-        """The log of a daemon that saw good and bad requests, lost its Redis and was stopped."""
+        """Returns the log of a daemon that saw good and bad requests, lost its Redis and was stopped."""
         server = self.start_redis()
         daemon = self.make_daemon(server, *flags).start()
         sender = self.producer(server)
@@ -175,7 +177,8 @@ class Log(SluiceCase):
             self.assertRegex(event["event"], "^[a-z0-9_]+$")
 
     def test_each_failure_has_one_line(self):
-        """A refused request, each run of one that fails and dies, one that expires, one whose message was deleted."""
+        """Covers a refused request, each run of one that fails until it is dead, one that expires, one whose message
+        was deleted."""
         server = self.start_redis()
         client, sender = server.client(), self.producer(server)
         client.set(sender.key("paused"), "1")

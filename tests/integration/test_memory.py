@@ -1,4 +1,4 @@
-"""Memory: what a daemon needs after a while is what it needs after 100,000 requests."""
+"""Memory: after 100,000 requests a daemon needs no more than after a short while."""
 # ctest-processors: 2
 # ctest-cost: 25
 
@@ -16,8 +16,8 @@ NARROW = {"BF16": lambda value: struct.unpack("<HH", struct.pack("<f", value))[1
 
 
 def enlarge(directory, dtype):
-    """Rewrites a small model: WORDS tokens of Unigram, whose embeddings are those of the small vocabulary over and over (to draw
-    each would take a minute), and every weight in 16 bits. Returns the size of its weights' file."""
+    """Rewrites a small model: WORDS Unigram tokens, whose embeddings repeat those of the small vocabulary (drawing each
+    would take a minute), and every weight in 16 bits. Returns the size of its weights' file."""
     path = lambda name: os.path.join(directory, name)
     with open(path("model.safetensors"), "rb") as file:
         header, data = json.loads(file.read(*struct.unpack("<Q", file.read(8)))), file.read()
@@ -56,7 +56,7 @@ def enlarge(directory, dtype):
 
 class Memory(SluiceCase):
     def push(self, server, client, sender, count):
-        """Enqueues in pipelines with a bounded backlog; replies expire soon, so that Redis stays small, too."""
+        """Enqueues in pipelines with a bounded backlog; replies expire soon, so that Redis stays small as well."""
         stream, sent = sender.stream, 0
         while sent < count:
             self.wait_until(lambda: client.xlen(stream) < 4000, "the backlog to shrink")
@@ -68,13 +68,13 @@ class Memory(SluiceCase):
         self.wait_empty(sender)
 
     def test_no_growth_over_100000_requests(self):
-        """With the null engine, so that the queue's own memory is what is seen."""
-        count = 10_000 if SANITIZED else 100_000  # a sanitizer's allocator keeps what is freed: there only a short run
+        """Uses the null engine, so that only the queue's own memory is measured."""
+        count = 10_000 if SANITIZED else 100_000  # a sanitizer's allocator keeps freed memory, so the run is short there
         server = self.start_redis(aof=None)
         client = server.client()
         sender = self.producer(server)
         daemon = self.make_daemon(server, "--backend", "null")
-        for first in range(0, count // 5, 1000):  # a deep backlog at the start: once, everything is as full as it gets
+        for first in range(0, count // 5, 1000):  # with a deep backlog at the start, everything is as full as it gets
             sender.submit_many([f"request number {first + i}" for i in range(1000)], encoding="f32", ttl=1)
         daemon.start().wait_ready(client)
         self.wait_empty(sender)
@@ -84,14 +84,14 @@ class Memory(SluiceCase):
             looks.append(daemon.rss_bytes())
         self.assertEqual(self.pending(client), 0)
         if not SANITIZED:
-            # A larger burst than any before adds a MB or two, and a busy machine makes more of them; what is kept of each
-            # request adds to every look (40 bytes of each: about 400 KB). A table that doubles adds to few of them, but much.
+            # A burst larger than any before adds a MB or two, more often on a busy machine; a leak per request adds to
+            # every step (40 bytes each: about 400 KB). A table that doubles adds much, but to few steps.
             steps = [after - before for before, after in zip(looks, looks[1:])]
             self.assertLess(statistics.median(steps), 100_000, [look >> 10 for look in looks])
             self.assertLess(looks[-1] - looks[0], 8 << 20, [look >> 10 for look in looks])
 
     def test_large_backlog_costs_credit_only(self):
-        """190 MB wait in the stream; the daemon holds its credit and not the backlog."""
+        """190 MB wait in the stream; the daemon holds only as much as its credit, not the backlog."""
         server = self.start_redis(aof=None)
         client = server.client()
         sender = self.producer(server)
@@ -114,7 +114,8 @@ class Memory(SluiceCase):
             self.assertLess(peak, 120 << 20)
 
     def test_bulk_behind_plain_requests(self):
-        """A read is sized by what came before it, and brings hundreds of requests of 2 MB of vectors each: they take turns."""
+        """A read is sized by earlier entries, and brings hundreds of requests with 2 MB of vectors each: they take
+        turns."""
         server = self.start_redis(aof=None)
         client = server.client()
         sender = self.producer(server)
@@ -129,8 +130,8 @@ class Memory(SluiceCase):
             self.assertLess(daemon.peak_bytes(), 160 << 20)
 
     def test_texts_of_8192_tokens(self):
-        """A head's scores of such a text are 256 MB, which no thread holds at a time; and short texts that came later do not wait
-        for all long ones."""
+        """One head's scores for such a text are 256 MB, which no thread holds at once; and short texts that arrive
+        later do not wait for all long ones."""
         server = self.start_redis(aof=None)
         client = server.client()
         sender = self.producer(server)
@@ -149,8 +150,8 @@ class Memory(SluiceCase):
             self.assertLess(daemon.peak_bytes() - before, 100 << 20)
 
     def test_weights_of_16_bits_stay_so(self):
-        """A model of multilingual-e5-small's width and vocabulary, three layers deep: 206 MB, of which words are 192; in f32
-        they would be as much again."""
+        """A model with the width and vocabulary of multilingual-e5-small and three layers: 206 MB, of which word
+        embeddings are 192; f32 would need as much again."""
         server = self.start_redis(aof=None)
         for dtype, precision in (("BF16", "bf16"), ("F16", "f32")):
             directory = self.make_model(dtype, hidden=384, heads=12, layers=3, intermediate=1536, positions=512)

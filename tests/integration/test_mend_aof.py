@@ -1,5 +1,5 @@
 """config/mend-aof.sh: what it cuts off the append-only file, and what it leaves alone. Redis itself reads the result in
-tests/fault/test_redis_kill.py, and behind every other kill -9 of a test."""
+tests/fault/test_redis_kill.py, and after every other kill -9 of a test."""
 # ctest-once
 
 import os
@@ -15,7 +15,7 @@ WHOLE = command("MULTI") + command("SET", "b", "2") + command("SET", "c", "EXEC"
 
 class MendAof(SluiceCase):
     def redis(self, content):
-        """Redis' directory after its end, with this in the last file."""
+        """Makes Redis' directory as after its exit, with this content in the last file."""
         folder = self.path("appendonlydir")
         os.makedirs(folder, exist_ok=True)
         self.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.base.aof seq 1 type b\n"
@@ -44,7 +44,8 @@ class MendAof(SluiceCase):
                 self.assertEqual(self.read(self.path("appendonly.torn")), kept)
 
     def test_only_the_last_file_is_looked_at(self):
-        """The others were finished before it was begun. Which one it is the manifest says, in the words of Redis 8, too."""
+        """The other files were finished before the last was begun. The manifest says which one is last, also in Redis
+        8's format."""
         self.redis(BEFORE + WHOLE)
         self.write("appendonlydir/appendonly.aof.1.base.rdb", b"VALKEY080, which no tool here reads")
         self.write("appendonlydir/appendonly.aof.2.incr.aof", BEFORE + WHOLE[:60])
@@ -69,7 +70,8 @@ class MendAof(SluiceCase):
         self.assertEqual(os.listdir(self.directory), ["appendonlydir"])
 
     def test_more_than_a_torn_end_is_left_to_a_person(self):
-        """Half a transaction that a start went on behind, as Redis would by itself; and a byte that has changed."""
+        """Two cases: half a transaction with later writes after it, as Redis itself would leave it; and a changed
+        byte."""
         for damage in (WHOLE[:60], WHOLE.replace(b"$3", b"$2", 1)):
             self.redis(BEFORE + damage + WHOLE)
             self.assertIn("more than a torn end", self.mend(code=1))

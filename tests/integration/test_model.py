@@ -1,4 +1,4 @@
-"""`sluice model`: what it says of a directory, what it refuses, and how it compares with vectors made elsewhere."""
+"""`sluice model`: its output for a directory, its errors, and its comparison with vectors made elsewhere."""
 
 import json
 import os
@@ -56,15 +56,16 @@ class Model(SluiceCase):
         self.refused(words.returncode, words.stderr.decode().removeprefix("sluice tokenize: "), directory)
 
     def test_says_that_a_head_is_ignored(self):
-        """A SPLADE model is a masked language model without modules.json: its vectors are not what its users expect."""
+        """A SPLADE model is a masked language model without modules.json: its vectors are not those that its users
+        expect."""
         directory = self.make_model()
         config = self.path("models", "tiny", "config.json")
         with open(config, encoding="utf-8") as file:
             text = file.read()
         self.write(config, text.replace('"BertModel"', '"BertForMaskedLM"'))
         said = self.run_sluice("embed", "--model", directory, input=b"hello\n")
-        self.assertNotIn(b"head_ignored", said.stderr)  # modules.json says what it is
-        for name in ("modules.json", "sentence_bert_config.json"):  # the second is refused without the first
+        self.assertNotIn(b"head_ignored", said.stderr)  # modules.json declares the model's kind
+        for name in ("modules.json", "sentence_bert_config.json"):  # the second alone would be refused
             os.remove(self.path("models", "tiny", name))
         said = self.run_sluice("embed", "--model", directory, "--pooling", "mean", input=b"hello\n")
         self.assertEqual(said.returncode, 0, said.stderr)

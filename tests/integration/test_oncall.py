@@ -1,6 +1,7 @@
-"""The commands of docs/oncall.md, typed as the users that they are for: `sluice` as sluice-operator, with the rights of config/acl, `redis-cli` as
-admin. Each line of the table of twenty tasks has a case, which types the line's commands in their order into a shell and checks what they do.
-The commands in the alerts' entries run, too, and those of the five things that go wrong in docs/operations.md."""
+"""The commands of docs/oncall.md, run as the intended users: `sluice` as sluice-operator, with the rights of
+config/acl, `redis-cli` as admin. Each line of the table of twenty tasks has a case, which runs the line's commands in
+order in a shell and checks their effect. The commands in the alerts' entries run, too, and those of the five things
+that go wrong in docs/operations.md."""
 # ctest-cost: 15
 
 import os
@@ -18,12 +19,12 @@ from sentinel import TcpRedis, free_port
 with open(os.path.join(SOURCE, "docs", "oncall.md"), encoding="utf-8") as file:
     PAGE = file.read()
 TABLE = re.search(r"(?s)\n## Twenty tasks\n.*?\n\|---.*?\n(.*?)\n\n", PAGE)[1]
-# What to do -> its commands.
+# {task: its commands}
 TASKS = {cells[1].strip(): re.findall(r"`(.*?)`", cells[2].replace(r"\|", "|"))
          for cells in (re.split(r"(?<!\\)\|", row) for row in TABLE.splitlines())}
-# Those of the alerts, less what asks a host's own tools (systemctl, journalctl, dmesg, nvidia-smi, gdb).
+# For the alerts, without commands that use a host's own tools (systemctl, journalctl, dmesg, nvidia-smi, gdb).
 def commands_of(page, *items):
-    """The commands in these items of a page's lists."""
+    """Returns the commands in these items of a page's lists."""
     found = re.findall(rf"(?ms)^- (?:{'|'.join(items)}): (.*?)(?=^- |^## |^\*\*|\Z)", page)
     return re.findall(r"`((?:sluice|redis-cli|curl|kill) [^`]*)`", " ".join(found))
 
@@ -48,7 +49,7 @@ class OnCall(SluiceCase):
         self.login = {}
 
     def start(self, workers=1, **options):
-        """Redis, which `redis-cli` and `sluice` then talk to, and workers."""
+        """Starts workers and the Redis that `redis-cli` and `sluice` then use."""
         self.server = self.start_guarded(**options)
         self.administrate()
         self.client = self.server.client()
@@ -64,13 +65,14 @@ class OnCall(SluiceCase):
         os.chmod(self.write("bin/redis-cli", f'#!/bin/sh\nexec /usr/bin/redis-cli --user admin {options} "$@"\n'), 0o755)
 
     def typed(self, *codes, **words):
-        """Types the commands of this case's task and yields what each prints. `codes`: how they exit, 0 by default."""
+        """Runs the commands of this case's task and yields the output of each. `codes`: their exit codes, 0 by
+        default."""
         lines = next(commands for task, commands in TASKS.items() if case_of(task) == self._testMethodName)
         for line, code in zip(lines, codes or [0] * len(lines), strict=True):
             yield self.shell(line, code, **words)
 
     def shell(self, line, code=0, **words):
-        """What a command prints. `words`: what stands for those in capitals."""
+        """Returns the output of a command. `words`: replacements for its words in capitals."""
         for word, text in words.items():
             line = re.sub(rf"\b{word}\b", str(text), line)
         line = line.replace("/etc/", self.path("etc/")).replace("/var/lib/redis", self.path("redis")).replace("-o redis ", "")
@@ -90,7 +92,7 @@ class OnCall(SluiceCase):
         self.wait_until(lambda: (client or self.client).hget(key, "status") == status, f"{name} to be {status.decode()}")
 
     def bury(self, code="internal", age_ms=0):
-        """A dead letter as lua/settle writes it."""
+        """Adds a dead letter as lua/settle writes it."""
         seconds, micros = self.client.time()
         letter = {"_entry": "5-0", "_code": code, "_message": "the engine said no", "_attempts": "4", "text": "some words", "id": "mine"}
         return self.client.xadd(self.sender.key("dead"), letter, id=f"{seconds * 1000 + micros // 1000 - age_ms}-*").decode()
@@ -104,7 +106,8 @@ class OnCall(SluiceCase):
         self.assertEqual({case_of(task) for task in TASKS}, cases)
 
     def each_runs(self, lines):
-        """Each command, with a dead letter, a waiting request and a worker to name; `sluice top` has a case of its own (operator)."""
+        """Runs each command, with a dead letter, a waiting request and a worker to refer to; test_operator.py tests
+        `sluice top`."""
         self.start(workers=0)
         http = f"127.0.0.1:{free_port()}"
         for line in lines:
@@ -114,7 +117,7 @@ class OnCall(SluiceCase):
                      "LETTER": self.bury(), "ID": self.client.xadd(self.sender.stream, {"text": "x", "delay": "60000"}).decode()}
             with self.subTest(line=line):
                 if line == "sluice live":
-                    line += " PID"  # not of what else runs here
+                    line += " PID"  # otherwise it checks all workers of this host
                 if line != "sluice top":
                     self.shell(line.replace(" -u redis://HOST:6379", ""), CONFIG if line == "sluice doctor" else 0, **words)
             if " workers " in line and "WORKER" in line:
@@ -265,7 +268,7 @@ class OnCall(SluiceCase):
         self.server.kill()
         with open(append_only(self.server.directory), "ab") as file:
             file.write(command("MULTI") + command("DEL", self.sender.stream)[:-1])
-        self.server.mend = lambda: None  # what the support does for other cases
+        self.server.mend = lambda: None  # the test support repairs the file in other cases
         with self.assertRaises(AssertionError):
             self.server.start()
         list(self.typed())
@@ -273,7 +276,7 @@ class OnCall(SluiceCase):
         self.assertEqual([entry.decode() for entry, _ in self.server.client().xrange(self.sender.stream)], [name])
 
     def pair(self):
-        """A master and its replica, and a worker that knows both."""
+        """Starts a master, its replica, and a worker that knows both."""
         users = self.write("users.acl", acl.shipped_users(self.path("secrets"), self.queue))
         options = ("--aclfile", users, "--masteruser", "admin", "--masterauth", acl.PASSWORD)
         old, new = servers = [TcpRedis(self.directory, name, options=options) for name in ("old", "new")]
@@ -287,7 +290,7 @@ class OnCall(SluiceCase):
         return old, new
 
     def check_served(self, server):
-        """It is the master now, and the worker has found it."""
+        """Asserts that the server is the master now, and that the worker has found it."""
         client = server.client()
         self.wait_until(lambda: server.role() == "master", "another master")
         self.wait_reply(client.xadd(self.sender.stream, {"text": "some words"}).decode(), client=client)
@@ -305,7 +308,7 @@ class OnCall(SluiceCase):
         self.check_served(new)
 
     def test_a_password_has_leaked(self):
-        """The worker with the old one ends, and goes on with the new one; nobody gets in with the old one."""
+        """The worker with the old password ends, and works again with the new one; the old one admits nobody."""
         os.makedirs(self.path("etc/sluice/secrets"))
         os.makedirs(self.path("etc/redis"))
         for role in ("producer", "worker", "operator", "admin"):

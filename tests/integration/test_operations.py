@@ -1,4 +1,4 @@
-"""What an operator does to a running queue, and what comes of it: docs/operations.md, sentence by sentence."""
+"""An operator's actions on a running queue and their effects: docs/operations.md, sentence by sentence."""
 # ctest-cost: 25
 
 import json
@@ -11,7 +11,7 @@ from producer import Journal
 
 
 class Operations(SluiceCase):
-    brief = ("--lease-ms", "2000")  # for those that get no order and whose leases are waited for
+    brief = ("--lease-ms", "2000")  # for workers that get no orders, and whose leases the test waits for
 
     def setUp(self):
         super().setUp()
@@ -28,7 +28,7 @@ class Operations(SluiceCase):
         return json.loads(self.sluice("stats", "--json"))
 
     def state(self, name):
-        """What a worker says of itself."""
+        """The state that a worker reports of itself."""
         line = self.client.hget(self.sender.key("workers"), name)
         words = line.decode().split()[1:] if line else []
         return dict(zip(words[::2], words[1::2])).get("state")
@@ -40,7 +40,7 @@ class Operations(SluiceCase):
         return self.client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
 
     def housekeeper(self):
-        """Its rank and its name."""
+        """The housekeeper's rank and name."""
         return (self.client.get(self.sender.key("housekeeper")) or b"- -").decode().split()[:2]
 
     def test_one_of_many_idle_workers_does_the_chores(self):
@@ -68,7 +68,8 @@ class Operations(SluiceCase):
     # pause
 
     def test_pause_and_resume(self):
-        """Nobody claims while the queue is paused, a daemon that starts in it neither; what is enqueued then is answered after."""
+        """No daemon claims while the queue is paused, not even one that starts meanwhile; requests enqueued then are
+        answered later."""
         first = self.start_daemon(self.server)
         self.sender.submit_many(texts(50, seed=1))
         self.wait_finished(self.sender)
@@ -90,7 +91,7 @@ class Operations(SluiceCase):
             self.assertEqual(served.stop(), 0)
 
     def test_a_pause_ends_by_itself(self):
-        """By Redis' clock: whoever paused is gone, and nobody resumes it."""
+        """It ends by Redis' clock: the client that paused is gone, and nobody resumes the queue."""
         self.start_daemon(self.server)
         self.sluice("pause", "--for", "8s")  # time enough for a slow machine to see it
         until = self.stats()["paused_until_ms"]
@@ -154,12 +155,14 @@ class Operations(SluiceCase):
         self.sluice("workers", "check", code=69)
 
     def live(self, *processes):
-        """The exit code and the words of the liveness check, with a configuration that is broken: it reads none."""
+        """The exit code and output of the liveness check, under a broken configuration, because it must not read
+        any."""
         result = self.run_sluice("live", *processes, environment={"SLUICE_REDIS": "nonsense", "SLUICE_CONFIG": self.path("none")})
         return result.returncode, result.stdout.decode() + result.stderr.decode()
 
     def test_live_without_redis(self):
-        """Liveness is of the process: it goes on without Redis and beside workers that died, and ends with the process."""
+        """Liveness is about the process: it lasts without Redis and beside workers that died, and ends with the
+        process."""
         served, other = self.start_daemon(self.server), self.start_daemon(self.server)
         self.assertEqual(self.live(served.pid, other.pid), (0, "2 live\n"))
         self.assertEqual(self.live()[0], 0)
@@ -185,7 +188,7 @@ class Operations(SluiceCase):
     # caps, cancel
 
     def test_caps_refuse_the_newest(self):
-        """Above the cap the newest are answered queue_full; the oldest are done."""
+        """Above the cap the newest are answered with queue_full; the oldest are computed."""
         self.sluice("pause")
         self.sluice("caps", "--normal", "40")
         requests = self.sender.submit_many(texts(100))
@@ -204,7 +207,7 @@ class Operations(SluiceCase):
         self.finish()
 
     def test_caps_are_enforced_by_workers(self):
-        """Redis itself refuses nothing: without a worker the class grows, and stats says by how much."""
+        """Redis itself refuses nothing: without a worker the class exceeds its cap, and stats shows by how much."""
         self.sluice("caps", "--normal", "40")
         self.assertIn("workers enforce", self.run_sluice("caps", "--help").stdout.decode())
         for i in range(50):
@@ -214,7 +217,7 @@ class Operations(SluiceCase):
         self.assertRegex(self.sluice("stats"), r"(?m)^normal +50 +0 +unknown +40 +10$")
 
     def test_precisions(self):
-        """One that joins beside another is said in the log, and one that is pinned keeps others out."""
+        """A worker that joins with another precision is logged, and a pinned precision keeps others out."""
         first = self.start_daemon(self.server)
         self.wait_until(lambda: self.stats()["precisions"] == {"f32": 1}, "its heartbeat")
         second = self.start_daemon(self.server, "--precision", "bf16")
@@ -239,7 +242,7 @@ class Operations(SluiceCase):
         return self.stats()["ended"][which]
 
     def test_what_ends_is_counted(self):
-        """By code and class, by whichever worker; also in the last moments of one that is drained."""
+        """Ends are counted by code and class, over all workers, including the last moments of a drained one."""
         daemon = self.start_daemon(self.server)
         for i in range(20):
             self.sender.submit(f"text {i}")
@@ -259,7 +262,7 @@ class Operations(SluiceCase):
         self.wait_until(lambda: self.ended()["done"] == 21, "a pulse")
 
     def test_what_ends_is_counted_when_workers_die(self):
-        """A worker that dies takes with it what ended since its last pulse, and no more; nothing is counted twice."""
+        """A dying worker loses only the counts since its last pulse; nothing is counted twice."""
         doomed = self.start_daemon(self.server)
         for i in range(30):
             self.sender.submit(f"text {i}")
@@ -284,7 +287,7 @@ class Operations(SluiceCase):
         self.assertEqual(self.ended()["done"], 301)
 
     def test_refusals_in_the_log(self):
-        """A few a second one by one, and the number of the others."""
+        """The log has a few refusals a second one by one, and the number of the others."""
         daemon = self.start_daemon(self.server)
         for _ in range(300):
             self.sender.submit("", expected="bad_request")
@@ -298,7 +301,7 @@ class Operations(SluiceCase):
         self.assertIn("code=bad_request", said[0])
 
     def test_caps_are_about_requests(self):
-        """Cancels of nothing push out nobody, however many, and a forged name evades no cap."""
+        """Cancels without a target push out no requests, however many there are, and a forged name evades no cap."""
         self.sluice("pause")
         self.sluice("caps", "--normal", "40")
         pipe = self.client.pipeline(transaction=False)
@@ -323,7 +326,7 @@ class Operations(SluiceCase):
         self.wait_empty(self.sender)
 
     def test_a_cap_on_what_waits_for_its_time(self):
-        """Above it who asks for a delay is answered at once; who asks for none is not concerned."""
+        """Above it a request with a delay is refused at once; one without is not affected."""
         self.sluice("caps", "--later", "5")
         self.start_daemon(self.server)
         names = [self.client.xadd(self.sender.stream, {"text": "later", "delay": "3600000"}).decode() for _ in range(12)]

@@ -1,4 +1,5 @@
-"""Mishaps under a running daemon: each of our keys of a wrong type, and clocks that jump. docs/operations.md says what then."""
+"""Mishaps under a running daemon: each of our keys with a wrong type, and clocks that jump. docs/operations.md
+describes the effects."""
 # ctest: threads
 # ctest-cost: 10
 
@@ -15,7 +16,8 @@ HOUR_MS = 3600_000
 
 
 class WrongTypes(SluiceCase):
-    """What stands under the key is somebody else's; the daemon goes on without it and never overwrites it (replies aside)."""
+    """The key holds somebody else's value; the daemon goes on without the key and never overwrites it (except for
+    replies)."""
 
     def setUp(self):
         super().setUp()
@@ -67,7 +69,8 @@ class WrongTypes(SluiceCase):
         self.wait_finished(self.sender, [request])
 
     def test_meta_stops_nobody_who_has_joined(self):
-        """It holds the model's id: a worker cannot join without it, and says so until the key is gone."""
+        """`meta` holds the model's id: a worker cannot join while it has a wrong type, and says so until the key is
+        gone."""
         served = self.start_daemon(self.server)
         self.wait_finished(self.sender, self.sender.submit_many(texts(20, seed=1)))
         meta = self.sender.key("meta")
@@ -84,7 +87,7 @@ class WrongTypes(SluiceCase):
         self.assert_clean(self.server)
 
     def test_a_reply_key_is_the_daemons(self):
-        """At the reply's key whatever stands there is replaced; a wake key is left alone and the reply is there all the same."""
+        """Any value at the reply's key is replaced; a wake key is left alone, and the reply is written all the same."""
         self.start_daemon(self.server)
         self.client.rpush(self.sender.key("reply:mine"), "x")
         self.client.set(self.sender.key("wake:mine"), "not yours")
@@ -95,7 +98,7 @@ class WrongTypes(SluiceCase):
 
 
 class Clocks(SluiceCase):
-    """The clock of Redis' machine is set while requests are worked on, or that of a worker's."""
+    """The clock of Redis' machine, or of a worker's, is set while requests are processed."""
 
     lease_ms = 2000
 
@@ -112,7 +115,7 @@ class Clocks(SluiceCase):
         return seconds * 1000 + micros // 1000
 
     def shift(self, name, shift_ms):
-        """In place, because the library has the file mapped."""
+        """Writes in place, because the library has the file mapped."""
         with open(self.path(name), "r+b") as file:
             file.write(struct.pack("=q", shift_ms))
 
@@ -126,10 +129,11 @@ class Clocks(SluiceCase):
         load.stop()
         self.wait_finished(self.sender)
         self.wait_empty(self.sender)
-        self.assert_clean(self.server, faults=["clock jumped"], ttl_seconds=4 * HOUR_MS // 1000)  # a TTL ends at a time, too
+        self.assert_clean(self.server, faults=["clock jumped"], ttl_seconds=4 * HOUR_MS // 1000)  # a TTL also ends at a point in time
 
     def test_back_two_hours(self):
-        """Ids and leases go on: nothing is lost, answered twice or blamed. What waits for a time waits longer."""
+        """Ids and leases continue: nothing is lost, answered twice or blamed. Requests that wait for a time wait
+        longer."""
         daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
         load = self.start_load(self.server)
         self.wait_until(lambda: load.count > 200, "some requests to be answered")
@@ -140,8 +144,8 @@ class Clocks(SluiceCase):
             self.assertEqual(served.stop(), 0)
 
     def test_ahead_with_delays_and_deadlines(self):
-        """All leases end at once: workers find theirs gone, finish what they hold, and join anew. What was due later is due now,
-        and what should not start after that time is answered expired."""
+        """All leases end at once: workers find theirs gone, finish what they hold, and join again. Delayed requests
+        become due, and those whose deadline has passed are answered with `expired`."""
         names = set()
         served = self.start_daemon(self.server)
         names.add(served.worker_name(self.client))
@@ -159,7 +163,7 @@ class Clocks(SluiceCase):
         self.assertEqual(served.stop(), 0)
 
     def test_back_while_a_worker_is_dead(self):
-        """The lease of a dead worker runs longer by the jump: until then what it held waits, and then it is taken over."""
+        """The jump lengthens a dead worker's lease: its requests wait until the lease ends, and are then taken over."""
         dead = self.start_daemon(self.server)
         load = self.start_load(self.server)
         name = self.catch(dead, self.client)
@@ -170,12 +174,13 @@ class Clocks(SluiceCase):
         heir = self.start_daemon(self.server)
         if self.pending(self.client, worker=name) > 0:
             self.assertEqual(self.client.exists(self.sender.key("alive:" + name)), 1)
-        self.client.delete(self.sender.key("alive:" + name))  # what an operator does who does not want to wait
+        self.client.delete(self.sender.key("alive:" + name))  # as an operator does who will not wait
         self.finish(load)
         self.assertEqual(heir.stop(), 0)
 
     def test_a_workers_clock_is_of_no_account(self):
-        """The worker's machine has another idea of the time: delays and deadlines go by Redis' clock, leases by a monotonic one."""
+        """The clock of the worker's machine is wrong: delays and deadlines follow Redis' clock, leases a monotonic
+        one."""
         self.write("worker-shift", struct.pack("=q", 5 * HOUR_MS))
         served = self.make_daemon(self.server, environment={"LD_PRELOAD": SHIM, "CLOCK_SHIM": self.path("worker-shift"),
                                                             "ASAN_OPTIONS": "verify_asan_link_order=0"})

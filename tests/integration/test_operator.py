@@ -16,7 +16,7 @@ from corpus import texts
 from daemon import BINARY, SOURCE
 from vectors import decode_f32
 
-HOST = re.sub("[^A-Za-z0-9.]", "-", os.uname().nodename)  # as it is written
+HOST = re.sub("[^A-Za-z0-9.]", "-", os.uname().nodename)  # as worker names spell it
 USAGE, DATAERR, NOINPUT, UNAVAILABLE, IOERR = 64, 65, 66, 69, 74
 
 
@@ -33,7 +33,7 @@ class Operator(SluiceCase):
         return (result.stdout if code == 0 else result.stdout + result.stderr).decode()
 
     def bury(self, name, code="internal", text="some words", age_ms=0, **fields):
-        """A dead letter as lua/settle writes it; returns its id."""
+        """Adds a dead letter as lua/settle writes it; returns its id."""
         now = self.now_ms() - age_ms
         letter = {"_entry": name, "_code": code, "_message": "the engine said no", "_attempts": "4", "text": text, **fields}
         return self.client.xadd(self.sender.key("dead"), letter, id=f"{now}-*").decode()
@@ -127,7 +127,7 @@ class Operator(SluiceCase):
         self.assertIn("no dead letter", self.sluice("dead", "delete", "1-1", code=NOINPUT))
 
     def test_dead_made_by_hand(self):
-        """The command in docs/operations.md, with which the others can be tried."""
+        """Uses the command in docs/operations.md that makes a letter for trying the others."""
         with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
             command = re.search(r"^redis-cli (XADD 'sluice:\{default\}:dead'.*)$", file.read(), re.MULTILINE)[1]
         letter = self.client.execute_command(*shlex.split(command.replace("{default}", f"{{{self.queue}}}"))).decode()
@@ -137,7 +137,7 @@ class Operator(SluiceCase):
         self.assertEqual((self.letters(), self.client.xlen(self.sender.stream)), ([], 1))
 
     def test_dead_requeue_is_answered(self):
-        """A letter that is submitted again is a request as any other, under its old id."""
+        """A resubmitted letter is a request like any other, under its old id."""
         letters = [self.bury(f"{number + 1}-0", text=text, id=f"again-{number}") for number, text in enumerate(texts(5, seed=2))]
         other = self.bury("9-0", code="poison", id="not-this-one")
         self.start_daemon(self.server)
@@ -172,7 +172,8 @@ class Operator(SluiceCase):
         self.assertIn("text: a\\x1b[2J\\x0d\\x0aforged: line\\xff\\xc2\\x9bx ä\n", shown)
 
     def test_bytes_of_others_control_no_terminal(self):
-        """C1 too, U+0080 to U+009F, alone and as UTF-8: to some terminals U+009B is what ESC [ is. In every column."""
+        """This holds in every column, also for C1, U+0080 to U+009F, as single bytes and as UTF-8: some terminals read
+        U+009B as ESC [."""
         controls = "".join(map(chr, (*range(1, 32), *range(0x7f, 0xa0))))
         evil = controls + "ä\u00a0" + "\u2028"
         reply = {"status": "error", "entry": "1-0", "code": "bad_request", "message": evil, "meta": evil, "tenant": evil, evil: "x"}
@@ -235,7 +236,7 @@ class Operator(SluiceCase):
         self.sluice("workers", "dance", code=USAGE)
 
     def test_workers_check(self):
-        """The workers of this host, each by its own heartbeat; those of other hosts decide nothing."""
+        """The check judges the workers of this host, each by its own heartbeat; workers of other hosts do not count."""
         host = os.uname().nodename
         self.heartbeat("elsewhere-1-aa")
         self.assertIn("no worker of", self.sluice("workers", "check", code=UNAVAILABLE))
@@ -244,13 +245,14 @@ class Operator(SluiceCase):
         self.heartbeat(f"{host}-2-cc", ago_ms=60_000)
         self.assertIn("has said nothing for", self.sluice("workers", "check", code=UNAVAILABLE))
         self.heartbeat(f"{host}-2-cc", ago_ms=60_000)
-        self.client.delete(self.sender.key(f"alive:{host}-2-cc"))  # it is gone and was replaced
+        self.client.delete(self.sender.key(f"alive:{host}-2-cc"))  # gone, and already replaced
         self.assertEqual(self.sluice("workers", "check"), "1 alive\n")
 
     # a queue whose name may be mistyped
 
     def test_a_queue_that_nobody_has_used(self):
-        """Each command that names it warns, and does what it should: it may be a new queue. With --json nothing else is on standard output."""
+        """Each command on it warns and still does its work, because the queue may be new. With --json the warning is
+        not on standard output."""
         for name in ("mail", "default"):
             self.client.xadd(f"sluice:{{{name}}}:requests", {"text": "x"})
             self.client.hset(f"sluice:{{{name}}}:meta", "model_id", "a model")
@@ -298,7 +300,7 @@ class Operator(SluiceCase):
         return {name: value for name, value in stats.items() if name.startswith("paused")}
 
     def test_pause_says_who_and_why(self):
-        """Wherever somebody looks; the last order says how it is, and what it says nothing of stays, but for the end."""
+        """Every view shows it; the last order applies, and values that it does not give stay, except the end."""
         self.heartbeat("host-1-aa")
         self.sluice("pause", "--for", "30m", "--why", "re\u00efndexing\ttwice")
         first, now = self.pause(), self.now_ms()
@@ -322,7 +324,7 @@ class Operator(SluiceCase):
         self.assertEqual(self.pause()["paused_why"], "another reason")
 
     def test_pause_of_somebody_else(self):
-        """By an older version, by hand, and a key of another type."""
+        """Pauses by an older version, by hand, and by a key of another type."""
         key = self.sender.key("paused")
         for value, since, why in (("1795252518106", 1795252518106, None), ("by Ann, until noon", None, "by Ann, until noon"), (None, None, None)):
             self.client.delete(key)
@@ -388,7 +390,8 @@ class Operator(SluiceCase):
         self.assertIsNone(json.loads(self.sluice("stats", "--json"))["classes"]["normal"]["wait_ms"], "an old estimate is none")
 
     def test_stats_wait_without_a_speed(self):
-        """Workers that have computed nothing yet read at once where nobody waits; an estimate of workers that are gone is none."""
+        """Workers that have computed nothing yet give a wait of 0 where nothing waits; an estimate by workers that are
+        gone is unknown."""
         self.client.hset(self.sender.key("meta"), mapping={"published_at": self.now_ms(), "wait_ms_high": 0, "wait_ms_normal": 7})
 
         def waits():
@@ -410,7 +413,7 @@ class Operator(SluiceCase):
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual((stats["since"], stats["died"], stats["ignored"], stats["ended"]), (1764000000123, 2, 7, {
             "high": {"done": 0, "bad_request": 4}, "normal": {"done": 1200}, "low": {"done": 0, "cancelled": 3}}))
-        today = self.now_ms() // 86400000  # in which 91 days ago has the place of today
+        today = self.now_ms() // 86400000  # 91 days ago has the place of today
         self.client.hset(self.sender.key("stats"), mapping={f"day:{day % 91}": f"{day} {day % 7 + 1} 0" for day in range(today - 95, today - 1)})
         self.client.hset(self.sender.key("stats"), mapping={f"day:{(today + 1) % 91}": "1 2", "day:": "3 4 5", "day:x": f"{today + 9} 5 5"})
         days = [day for day in json.loads(self.sluice("stats", "--json"))["days"] if day["at"] < (today - 1) * 86400000]
@@ -433,11 +436,12 @@ class Operator(SluiceCase):
         return child
 
     def look(self, child):
-        """The lines of the next look at a queue."""
+        """The lines that `top` prints next for a queue."""
         return list(iter(lambda: child.stdout.readline().rstrip(), ""))
 
     def test_top(self):
-        """Of a worker that has not spoken since the last look all that it has ever counted; else what is new, a second."""
+        """For a worker that has not reported since the last look, top shows its totals; otherwise the increase per
+        second."""
         self.client.hset(self.sender.key("stats"), mapping={"since": "1764000000000", "normal:done": 100, "normal:too_large": 3})
         self.heartbeat("host-1-aa")
         self.client.xadd(self.sender.stream, {"text": "x"})
@@ -446,7 +450,7 @@ class Operator(SluiceCase):
         self.assertRegex(first[0], "^queue test: later 0, 0 due; dead letters 0; workers 1, 0 quiet, 0 tight$")
         self.assertRegex(first[3], r"^normal +1 +0 +unknown +0\.0 +0\.0$")
         self.assertRegex(first[6], r"^running +3 +1 +0\.0 +0\.0 +10\.0 +200\.0 +20\.0% +\d+ms  host-1-aa$")
-        # Each change by itself: a look in the middle of several would show a part of them, and the next one the others.
+        # One change at a time: a look in the middle of several would show some of them, and the next look the others.
         self.client.hset(self.sender.key("stats"), mapping={"normal:done": 100100, "normal:too_large": 1003})
         looks = iter(lambda: self.look(child), None)
         ended = next(look[3] for look in looks if not look[3].endswith(" 0.0"))
@@ -458,7 +462,8 @@ class Operator(SluiceCase):
         self.assertEqual((child.wait(timeout=10), child.stderr.read()), (0, ""))
 
     def test_top_whose_reader_leaves(self):
-        """Text of less than a buffer and of more, which is written before all of it was printed; nothing is said of the pipe."""
+        """Output smaller than a buffer, and larger, of which a part is written before the rest is printed; no message
+        about the pipe."""
         queues = ",".join(f'{{"queue": "{"q" * 60}{number}"}}' for number in range(20))
         for flags in (["--queue", self.queue], ["--config", self.write("queues.json", f'{{"queues": [{queues}]}}')]):
             child = self.top(*flags)
@@ -473,7 +478,7 @@ class Operator(SluiceCase):
     # get
 
     def place(self, name):
-        """What is said of a request without a reply."""
+        """The output of `get` for a request without a reply."""
         line, why = [line for line in self.sluice("get", name, code=UNAVAILABLE).splitlines() if "has ever joined" not in line]
         self.assertIn(f'no reply for "{name}" in queue test: ', why)
         return json.loads(line), why
@@ -481,24 +486,24 @@ class Operator(SluiceCase):
     def test_get_says_where_a_request_is(self):
         stream, low = self.sender.stream, self.sender.key("requests:low")
         names = [self.client.xadd(stream, {"text": "x"}).decode() for _ in range(4)]
-        self.assertEqual(self.place(names[3])[0], {"id": names[3], "status": "queued"})  # before there is a group
+        self.assertEqual(self.place(names[3])[0], {"id": names[3], "status": "queued"})  # before the group exists
         for key in (stream, low):
             self.client.xgroup_create(key, "sluice", "0", mkstream=True)
         self.client.xreadgroup("sluice", "host-7-0a1b2c3d", {stream: ">"}, count=3)
         self.client.xclaim(stream, "sluice", 'a "b"', 0, [names[2]])
-        self.assertEqual(self.place(names[2])[0], {"id": names[2], "status": "queued"})  # with a consumer that is no worker
+        self.assertEqual(self.place(names[2])[0], {"id": names[2], "status": "queued"})  # held by a consumer that is not a worker
         self.client.xclaim(stream, "sluice", "released", 0, [names[1]])
         self.client.xack(stream, "sluice", names[2])
         self.client.xdel(stream, names[2])
         places = [self.place(name)[0] for name in names]
         self.assertEqual(places, [{"id": names[0], "status": "running", "worker": "host-7-0a1b2c3d"}, {"id": names[1], "status": "queued"},
                                   {"id": names[2], "status": "unknown"}, {"id": names[3], "status": "queued"}])
-        self.assertEqual(self.place(f"{int(names[3][:13]) + 9}-0")[0]["status"], "unknown")  # an id to come
+        self.assertEqual(self.place(f"{int(names[3][:13]) + 9}-0")[0]["status"], "unknown")  # an id in the future
         self.client.zadd(self.sender.key("later"), {"low:5-0": 1795252518106})
         self.assertEqual(self.place("low:5-0")[0], {"id": "low:5-0", "status": "later", "due_at": 1795252518106})
 
     def test_get_finds_a_request_that_came_back(self):
-        """It is another entry now; only `trouble` knows."""
+        """It is another entry now; only `trouble` knows which."""
         self.client.hset(self.sender.key("trouble"), "low:1795252518106-0", "1 0 1795252519000-0")
         low = self.sender.key("requests:low")
         self.client.xgroup_create(low, "sluice", "0", mkstream=True)
@@ -546,7 +551,7 @@ class Operator(SluiceCase):
         self.assertEqual(self.client.xlen(self.sender.stream), 2)
 
     def test_submit_waits_for_every_encoding(self):
-        """Each encoding is printed as the same numbers, as far as it holds them; several texts as an array of arrays."""
+        """All encodings print the same numbers, up to their precision; several texts give an array of arrays."""
         self.start_daemon(self.server)
 
         def submit(*arguments):
@@ -569,7 +574,7 @@ class Operator(SluiceCase):
             self.assertNotEqual(rows[1], numbers)
 
     def test_submit_says_that_nobody_works(self):
-        """After two seconds, not only when its time is over; not where a worker has published since."""
+        """It says so after two seconds, not only at its timeout; it does not if a worker has published since."""
         result = self.run_sluice("submit", "--wait", "--timeout-s", "3", "x", "--redis", self.server.socket, "--queue", self.queue)
         said = result.stderr.decode().splitlines()
         self.assertEqual((result.returncode, len(said)), (75, 3), said)

@@ -1,5 +1,5 @@
-"""What a request may ask for, done right: several texts at once, encodings, fewer floats, no normalising, prompts, echoes.
-Vectors are compared with those of `sluice embed`, which knows nothing of requests."""
+"""Options of a request: several texts at once, encodings, fewer floats, no normalising, prompts, echoes. Vectors are
+compared with those of `sluice embed`, which knows nothing of requests."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def floats(encoding, embedding):
-    """What an embedding stands for: a list of numbers, or of lists of them."""
+    """Decodes an embedding into a list of numbers, or a list of such lists."""
     if encoding == "json":
         return json.loads(embedding)
     if encoding == "base64":
@@ -67,7 +67,7 @@ class Options(SluiceCase):
         self.assert_clean(self.server)
 
     def raw(self, text):
-        """The vector as it was pooled: of the same weights in a model that does not normalise."""
+        """The vector as pooled, from a model with the same weights that does not normalise."""
         if not hasattr(self, "raw_reference"):
             self.raw_reference = self.reference(self.make_model("raw", normalize=False))
         return struct.unpack("<64f", self.raw_reference(text))
@@ -134,7 +134,7 @@ class Options(SluiceCase):
         self.assertEqual(reply[b"truncated"], b"1")
 
     def test_escapes(self):
-        """However the texts are written in JSON, they are the same texts."""
+        """Texts are the same however they are escaped in JSON."""
         self.serve()
         text = 'Größe "世界" \\ / \t \U0001f680'
         plain, escaped = json.dumps([text], ensure_ascii=False), json.dumps([text], ensure_ascii=True).replace("/", "\\/")
@@ -145,7 +145,7 @@ class Options(SluiceCase):
                          self.reply(text=b"a\0b", encoding="f32")[b"embedding"])
 
     def test_normalize(self):
-        """0 on a model that normalises, and 1 on one that does not; rows of both kinds share batches."""
+        """normalize 0 on a model that normalises, and 1 on one that does not; rows of both kinds share batches."""
         self.serve()
         for text in MANY[:10]:
             self.assertEqual(decode_f32("f32", self.reply(text=text, normalize="1", encoding="f32")[b"embedding"]), self.vector(text))
@@ -227,7 +227,7 @@ class Options(SluiceCase):
         self.finish()
 
     def test_most_inputs(self):
-        """The most that can be configured, in one request; memory is looked at in test_memory."""
+        """The largest configurable number of inputs in one request; test_memory checks memory."""
         self.serve("--max-inputs", "4096")
         many = [MANY[i % len(MANY)] + f" {i}" for i in range(4096)]
         reference = self.reference(self.model)

@@ -29,7 +29,7 @@ class OwnId(SluiceCase):
         return result.stdout.decode()
 
     def get(self, id, status=None):
-        """The place of an unfinished request, or the status of a reply."""
+        """Returns the place of an unfinished request, or the status of a reply."""
         if status:
             place = json.loads(self.sluice("get", id))
             self.assertEqual(place["status"], status)
@@ -41,7 +41,7 @@ class OwnId(SluiceCase):
         return json.loads(self.sluice("get", id, "--story", "--json", code=code))
 
     def add(self, level="", **fields):
-        """Its name."""
+        """Adds a request and returns its name."""
         entry = self.client.xadd(self.sender.stream_of(level), {"text": "x", **fields}).decode()
         return f"{level}:{entry}" if level else entry
 
@@ -52,7 +52,7 @@ class OwnId(SluiceCase):
         self.wait_until(lambda: self.status(id) == status, lambda: f"{id} to be {status}; it is {self.status(id)}")
 
     def assert_untouched(self, *ids):
-        """Other requests, which go on as if nothing had happened."""
+        """Asserts that other requests go on as if nothing had happened."""
         for id in ids:
             self.wait_status(id, "done")
 
@@ -60,7 +60,7 @@ class OwnId(SluiceCase):
         self.sluice("pause")
 
     def test_waiting(self):
-        """In each class, while nobody works and while the queue is paused."""
+        """A request waits in each class, without a worker and while the queue is paused."""
         self.pause()
         names = {level: self.add(level, id=f"order {level}") for level in ("high", "", "low")}
         other = self.add(id="order")
@@ -79,7 +79,7 @@ class OwnId(SluiceCase):
         self.assertEqual(self.client.hget(self.sender.key("reply:order"), "entry").decode(), other)
 
     def test_in_flight(self):
-        """A worker has it: the line names who, and a cancel ends it."""
+        """A worker holds it: the line names the worker, and a cancel ends the request."""
         daemon = self.make_faulty(self.server, faults=["slow:{kernel}:600000"]).start().wait_ready(self.client)
         worker = daemon.worker_name(self.client)
         name = self.add(text="the kernel", id="order-42")
@@ -91,7 +91,7 @@ class OwnId(SluiceCase):
         daemon.kill()
 
     def test_delayed_and_retried(self):
-        """In `later`, and back in the stream as another entry."""
+        """The request is in `later`, and then back in the stream as another entry."""
         daemon = self.make_faulty(self.server, "--backoff-ms", "3600000", "--backoff-cap-ms", "3600000", faults=["error:{kernel}"])
         daemon.start().wait_ready(self.client)
         delayed, retried = self.add("low", id="delayed", delay="86400000"), self.add(text="the kernel", id="retried")
@@ -134,15 +134,15 @@ class OwnId(SluiceCase):
         self.story("good", code=UNAVAILABLE)
 
     def test_several_with_one_id(self):
-        """The newest is shown, and the others are named. A cancel ends all of them, and nobody else. A reply that an earlier
-        one has left is shown as ever, and does not hide the others from a cancel."""
+        """The newest is shown, and the others are named. A cancel ends all of them, and no other request. A reply left
+        by an earlier one is shown as usual, and does not hide the others from a cancel."""
         daemon = self.start_daemon(self.server)
         first = self.add(id="order-42")
         self.wait_status("order-42", "done")
         self.pause()
         self.wait_paused(self.client)
         delayed = self.add("low", id="parked", delay="86400000")
-        names = [self.add(level, id="order-42") for level in ("high", "", "low")]  # in one ms their age is that of their classes
+        names = [self.add(level, id="order-42") for level in ("high", "", "low")]  # within one ms their class decides which is older
         others = [self.add(id=f"order-4{end}") for end in ("", "1", "22")]
         self.assertEqual(self.get("order-42", "done")["entry"], first)
         self.client.delete(self.sender.key("reply:order-42"))
@@ -160,7 +160,7 @@ class OwnId(SluiceCase):
         self.assertTrue(daemon.running())
 
     def test_many_with_one_id(self):
-        """64 at a time."""
+        """At most 64 are found at a time."""
         self.pause()
         for _ in range(70):
             self.add(id="same")
@@ -177,7 +177,7 @@ class OwnId(SluiceCase):
         self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "all to end")
 
     def test_an_id_that_looks_like_an_entrys(self):
-        """`12-34` may be an id, and the name of an entry with a made-up id: a request that has the id comes first."""
+        """`12-34` may be an id, or the name of an entry with a made-up id: a request with that id takes precedence."""
         self.pause()
         self.client.xadd(self.sender.stream, {"text": "by name"}, "12-34")
         self.client.xadd(self.sender.stream_of("high"), {"text": "by name"}, "5-6")
@@ -194,16 +194,16 @@ class OwnId(SluiceCase):
         self.assertEqual(self.sluice("cancel", "12-34"), "12-34: asked to cancel\n")
         self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "the one with the name to be cancelled")
         self.wait_status("12-34", "cancelled")
-        # A real name cannot be an id, so there is no search. A text that is neither is refused.
+        # A real name cannot be an id, so there is no search. A text that is neither a name nor an id is refused.
         name = self.add(id="mine")
-        fake = self.add(id=name)  # bad_id: it is answered under its own name
+        fake = self.add(id=name)  # bad_id: answered under its own name
         self.assertEqual(self.sluice("cancel", name), f"{name}: asked to cancel\n")
         self.wait_until(lambda: [id.decode() for id, _ in self.client.xrange(self.sender.stream)] == [fake], "that one to be cancelled")
         for wrong in ("é", "", "x" * 129, "a\tb"):
             self.sluice("cancel", wrong, code=USAGE)
 
     def test_far_behind_in_a_backlog(self):
-        """The last of 100,000, and the search reads no text to the client."""
+        """The request is the last of 100,000, and the search sends no text to the client."""
         self.client.eval(FILL, 1, self.sender.stream, 99_999)
         name = self.add(id="order-42")
         story = self.story("order-42")
@@ -214,7 +214,7 @@ class OwnId(SluiceCase):
         self.assertEqual(self.client.xrange(self.sender.key("control"))[0][1], {b"cancel": name.encode()})
 
     def test_one_that_moves_meanwhile(self):
-        """From its stream to `later`, back from there, or away, just before the search would come to it."""
+        """It moves from its stream to `later`, back from there, or away, just before the search would reach it."""
         desk = Desk(self.client, self.queue)
         desk.groups()
 

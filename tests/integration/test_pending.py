@@ -1,5 +1,5 @@
-"""Entries that are pending and in nobody's hands: with a living worker that was never given them, and with consumers that are no
-workers, whatever those are called. Each is answered, once, while the workers go on."""
+"""Pending entries that no worker holds: under the name of a living worker that never received them, and under consumers
+of any name that are not workers. Each is answered, once, while the workers go on."""
 # ctest: redis
 # ctest-cost: 40
 
@@ -25,7 +25,7 @@ class Pending(SluiceCase):
         self.client.delete(self.sender.key("paused"))
 
     def read_as(self, consumer, level="", count=1000):
-        """Somebody reads by hand; returns the ids."""
+        """Reads by hand as `consumer`; returns the ids."""
         stream = self.sender.stream_of(level)
         answer = self.client.execute_command("XREADGROUP", "GROUP", "sluice", consumer, "COUNT", count, "STREAMS", stream, ">")
         return [entry[0] for entry in answer[0][1]] if answer else []
@@ -44,10 +44,10 @@ class Pending(SluiceCase):
         lines = [json.loads(line) for line in daemon.read_log().splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
-    # --- with a living worker ---
+    # --- under a living worker's name ---
 
     def test_put_under_a_workers_name(self):
-        """More than one list has, of two classes."""
+        """The entries are of two classes, and more than one list holds."""
         served = self.start_daemon(self.server, "--log", "json")
         self.pause()
         self.sender.submit_many(texts(100, seed=1))
@@ -63,7 +63,7 @@ class Pending(SluiceCase):
         self.assertEqual(self.log_lines(served, "drained")[-1]["strays"], 140)
 
     def test_one_whose_message_is_gone(self):
-        """Nobody can compute it, and it must not stay for ever."""
+        """It cannot be computed, and must not stay for ever."""
         served = self.start_daemon(self.server)
         self.pause()
         name = self.client.xadd(self.sender.stream, {"text": "hello"}).decode()
@@ -87,7 +87,7 @@ class Pending(SluiceCase):
         self.finish_all(served)
 
     def test_what_was_answered_comes_back(self):
-        """As after a failover to a replica that does not know of the ends: each is answered once more."""
+        """As after a failover to a replica that has missed the replies: each request is answered once more."""
         served = self.start_daemon(self.server)
         self.pause()
         requests = self.sender.submit_many(texts(20, seed=3))
@@ -121,7 +121,7 @@ class Pending(SluiceCase):
         self.finish_all(served)
 
     def test_under_load(self):
-        """The worker always has more to read than it has room for."""
+        """There is always more to read than the worker has room for."""
         served = self.start_daemon(self.server)
         load = self.start_load(self.server)
         taken = 0
@@ -145,13 +145,13 @@ class Pending(SluiceCase):
         self.resume()
         self.finish_all(other, quiet)
 
-    # --- with others ---
+    # --- under other names ---
 
     NAMES = ("bob", "bobs laptop", "josé", "x" * 200, "y" * 5000, "tab\tname", "tool:a=1", "", "released", "ahead", b"a\0b", b"\xff\xfe",
              "a,+b", "%41", "A", "*[x]?", "command:quiet", "line\nname")
 
     def test_consumers_of_any_name(self):
-        """One line of the log for each that is no worker, which is valid JSON and names it in ASCII."""
+        """For each consumer that is not a worker the log has one line, which is valid JSON and names it in ASCII."""
         served, other = (self.start_daemon(self.server, "--log", "json") for _ in range(2))
         self.pause()
         for number, name in enumerate(self.NAMES):
@@ -171,7 +171,7 @@ class Pending(SluiceCase):
         self.assertEqual({c["name"].decode() for c in self.client.xinfo_consumers(self.sender.stream, "sluice")} & {"bob", ""}, set())
 
     def test_a_lease_of_any_name_is_respected(self):
-        """A reader that means to keep its entries holds an alive key."""
+        """A reader keeps its entries by holding an alive key."""
         served = self.start_daemon(self.server)
         self.pause()
         for name in (b"my own \xff reader", b"no lease"):

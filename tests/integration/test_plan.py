@@ -1,4 +1,5 @@
-"""`sluice plan`: what it says adds up, and what it cannot work with is named. How true it is, tools/bench/bench_plan.py shows."""
+"""`sluice plan`: its numbers add up, and its errors name unusable input. tools/bench/bench_plan.py measures its
+accuracy."""
 
 import json
 import re
@@ -57,7 +58,7 @@ class Plan(SluiceCase):
         self.assertRegex(result.stdout.decode(), r"(?m)^gives_first +(engine|redis|memory)$")
 
     def test_memory_below_the_rate_is_a_warning(self):
-        """Replies that live for a week fill any machine's memory in less, but not those that live for a second."""
+        """Replies kept for a week fill any machine's memory sooner than that; replies kept for a second do not."""
         for ttl_s, warned in ((604800, True), (1, False)):
             load = ("--rate", "5000", "--workers", "1", "--default-ttl-s", str(ttl_s))
             found = self.planned(*load)

@@ -82,7 +82,7 @@ TEST_WITH(many_settles_are_one_event, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* What a settle carries and what is staged for it comes out the same. */
+/* A reply is the same whether the settle carries it or it was staged. */
 TEST_WITH(large_replies_are_staged, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -109,7 +109,7 @@ TEST_WITH(large_replies_are_staged, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* Nothing stays of what was staged for a settle that fails; the next one brings the reply itself. */
+/* When a settle fails, its staged reply is removed; the next settle carries the reply itself. */
 TEST_WITH(a_staged_reply_goes_with_a_settle_that_fails, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -130,7 +130,7 @@ TEST_WITH(a_staged_reply_goes_with_a_settle_that_fails, redis_setup, redis_teard
     desk_close(&desk);
 }
 
-/* The transaction that stages a reply cannot load scripts that Redis has forgotten; the settle behind it can. */
+/* The transaction that stages a reply cannot load scripts that Redis has forgotten; the settle after it can. */
 TEST_WITH(a_staged_reply_survives_forgotten_scripts, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -287,7 +287,7 @@ TEST_WITH(released_entries_go_to_the_next_worker, redis_setup, redis_teardown)
     redis_do(redis, "XADD " STREAM " * text one");
     redis_do(redis, "XADD " STREAM " * text two");
     assert_int_equal(desk_read(&leaving, 10, 0), 2);
-    request_free(request_list_pop(&leaving.held)); /* one that the worker does not know: `last` finds it */
+    request_free(request_list_pop(&leaving.held)); /* the worker does not know this one: `last` finds it */
     desk_execute(&leaving, ACTION_RELEASE, true);
     desk_wait(&leaving, EVENT_RELEASED);
     assert_int_equal(leaving.held.count, 1);
@@ -336,7 +336,7 @@ static void read_own_to_the_end(struct desk *desk)
     }
 }
 
-/* One of 50,000 bytes is dropped as it comes; of what is too much together the rest is in the own list. */
+/* An entry of 100,000 bytes is dropped on arrival; entries that do not fit in one answer are read from the own list. */
 TEST_WITH(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -371,7 +371,7 @@ TEST_WITH(an_own_vanished_entry_is_handed_over, redis_setup, redis_teardown)
     assert_int_equal(desk_read_own(&desk, 10), 2);
     assert_int_equal(desk.last.entries.last.ms, 6);
     assert_int_equal(desk.held.last->identity.entry.ms, 6);
-    desk_drop(&desk, 3); /* both as they came first, and 5-1 once more */
+    desk_drop(&desk, 3); /* both from the first read, and 5-1 again */
     desk_settle(&desk, OUTCOME_GONE);
     redis_expect(redis, "internal", "HGET " Q "reply:6-1 code");
     redis_expect(redis, "[1 5-1 5-1...", "XPENDING " STREAM " sluice");

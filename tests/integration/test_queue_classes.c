@@ -1,5 +1,4 @@
-/* Three streams, one for each priority class: what one command takes from all of them, and one that cannot be served.
- */
+/* Three streams, one for each priority class: one command reads from all of them, and one stream cannot be served. */
 #include "queue_desk.h"
 
 #include "harness.h"
@@ -116,12 +115,12 @@ TEST_WITH(a_class_with_a_foreign_key_rests_and_the_others_go_on, redis_setup, re
     assert_int_equal(take(&desk, ACTION_READ_OWN, CLASS_LOW), 0);
     assert_false(desk.last.failed);
     assert_int_equal(read_all(&desk, 0, 0, 9), 0);
-    assert_true(desk.last.failed); /* nothing else was asked for, and it could not be done */
+    assert_true(desk.last.failed); /* only this class was asked for, and it cannot be read */
     redis_expect(redis, "x", "GET " LOW);
     redis_do(redis, "DEL " LOW);
     wait_for_group(&desk, redis, LOW);
     redis_do(redis, "XADD " LOW " * text low");
-    for (int i = 0; i < 1000 && desk.held.count == 2; i++) { /* Redis has the group, the queue may not know yet */
+    for (int i = 0; i < 1000 && desk.held.count == 2; i++) { /* the queue may not know yet that the group exists */
         read_all(&desk, 9, 9, 9);
     }
     assert_int_equal(desk.held.last->identity.class, CLASS_LOW);
@@ -137,7 +136,7 @@ TEST_WITH(a_stream_that_is_overwritten_rests, redis_setup, redis_teardown)
     redis_do(redis, "SET " HIGH " x");
     redis_do(redis, "XADD " NORMAL " * id a text normal");
     assert_int_equal(read_all(&desk, 9, 9, 9), 0);
-    assert_true(desk.last.failed); /* this one finds out */
+    assert_true(desk.last.failed); /* this read discovers it */
     for (int i = 0; i < 1000 && desk.held.count == 0; i++) { read_all(&desk, 9, 9, 9); }
     desk_settle(&desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
@@ -165,7 +164,7 @@ TEST_WITH(lost_groups_are_made_again, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* --- Leaving, and what is too large ------------------------------------------------------------------------------- */
+/* --- Leaving, and oversized entries ------------------------------------------------------------------------------- */
 
 TEST_WITH(signing_off_gives_back_what_is_in_all_streams, redis_setup, redis_teardown)
 {
@@ -178,7 +177,7 @@ TEST_WITH(signing_off_gives_back_what_is_in_all_streams, redis_setup, redis_tear
     redis_do(redis, "XADD " LOW " 1-1 text low");
     redis_do(redis, "HSET " Q "workers %s x", queue_worker_name(leaving.queue));
     assert_int_equal(read_all(&leaving, 1, 1, 1), 3);
-    desk_drop(&leaving, 1); /* one that the worker does not know: the last call finds it */
+    desk_drop(&leaving, 1); /* the worker does not know this one: the last call finds it */
     desk_execute(&leaving, ACTION_RELEASE, true);
     desk_wait(&leaving, EVENT_RELEASED);
     assert_false(leaving.last.failed);

@@ -1,4 +1,4 @@
-/* Servers and queues that a worker may not or cannot join, yet. */
+/* Servers and queues that a worker may not or cannot join yet. */
 #include "queue_desk.h"
 
 #include <event2/event.h>
@@ -72,7 +72,7 @@ TEST_WITH(a_password_is_needed_and_taken, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* The refusal comes where the answer to AUTH is expected. */
+/* The refusal arrives in place of the answer to AUTH. */
 TEST_WITH(a_crowded_server_is_waited_out, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;

@@ -1,5 +1,5 @@
-/* What can happen to a request beside being computed, each as one action: parked, cancelled, told to others,
- * refused, taken ahead, found lost. Every call may lose its answer and is repeated. */
+/* The other fates of a request, each as one action: parked, cancelled, announced in a results stream, refused, taken
+ * ahead, found lost. Every call may lose its answer and is then repeated. */
 #include "queue_desk.h"
 
 #include <signal.h>
@@ -41,7 +41,7 @@ TEST_WITH(a_results_stream_gets_an_entry, redis_setup, redis_teardown)
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
     snprintf(read_one(&desk)->output.results, sizeof desk.held.first->output.results, "web-1");
     redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
-    read_one(&desk)->output.notify = true; /* beside one with a wake token, in one call */
+    read_one(&desk)->output.notify = true; /* together with one that has a wake token, in one call */
     desk_settle(&desk, OUTCOME_DONE);
     assert_non_null(strstr(redis_do(redis, "XRANGE " Q "results:web-1 - +"), "[id a status done entry 5-1]"));
     redis_expect(redis, "6-1", "LPOP " Q "wake:b");
@@ -165,7 +165,7 @@ TEST_WITH(unreadable_parked_requests_are_counted, redis_setup, redis_teardown)
 
 /* --- Cancel ------------------------------------------------------------------------------------------------------- */
 
-/* Reads an entry that cancels `target` and is to be settled as such. */
+/* Reads an entry that cancels `target`, for settle_as_cancel(). */
 static struct request *read_cancel(struct desk *desk, struct redis_fixture *redis, const char *id, const char *target)
 {
     redis_do(redis, "XADD " HIGH " %s cancel %s", id, target);
@@ -200,7 +200,7 @@ TEST_WITH(a_queued_request_is_cancelled, redis_setup, redis_teardown)
     redis_expect(redis, "0", "EXISTS " Q "reply:high:9-1");
     redis_expect(redis, "0", "XLEN " STREAM);
     expect_empty(redis, HIGH);
-    settle_as_cancel(&desk); /* the answer was lost, say */
+    settle_as_cancel(&desk); /* as if the answer had been lost */
     assert_int_equal(cancel->lifetime.verdict, VERDICT_LATE);
     desk_close(&desk);
 }
@@ -213,7 +213,7 @@ TEST_WITH(the_reply_key_is_that_of_the_request, redis_setup, redis_teardown)
     redis_do(redis, "XADD " STREAM " 5-1 id order-42 text hello notify 1");
     redis_do(redis, "XADD " STREAM " 6-1 id order-43 text hello notify stream:web-1");
     redis_do(redis, "SCRIPT FLUSH");
-    assert_int_equal(desk_read(&desk, 1, 0), 1); /* the first is in a worker's hands already */
+    assert_int_equal(desk_read(&desk, 1, 0), 1); /* a worker already holds the first */
     desk_drop(&desk, 1);
     struct request *first = read_cancel(&desk, redis, "9-1", "5-1");
     struct request *second = read_cancel(&desk, redis, "9-2", "6-1");
@@ -295,7 +295,7 @@ TEST_WITH(a_pulse_says_what_redis_knows, redis_setup, redis_teardown)
     redis_do(redis, "XADD " STREAM " * text hello");
     redis_do(redis, "HSET " Q "meta cap_normal 500");
     redis_do(redis, "HSET " Q "workers command:%s drain", queue_worker_name(desk.queue));
-    redis_do(redis, "SCRIPT FLUSH"); /* INFO is answered before the script, then */
+    redis_do(redis, "SCRIPT FLUSH"); /* then INFO is answered before the script */
     struct pulse seen = pulse(&desk);
     assert_true(seen.redis_ms > 1600000000000);
     assert_int_equal(seen.depth[CLASS_HIGH], 1);
@@ -316,7 +316,7 @@ TEST_WITH(a_pulse_says_what_redis_knows, redis_setup, redis_teardown)
     assert_int_equal(seen.command, EVENT_TICK);
     redis_do(redis, "HSET " Q "workers command:%s quiet", queue_worker_name(desk.queue));
     assert_int_equal(pulse(&desk).command, EVENT_QUIET);
-    assert_int_equal(pulse(&desk).command, EVENT_TICK); /* and so once */
+    assert_int_equal(pulse(&desk).command, EVENT_TICK); /* the order comes only once */
     assert_string_equal(redis_do(redis, "HEXISTS " Q "workers command:%s", queue_worker_name(desk.queue)), "0");
     desk_close(&desk);
 }
@@ -334,7 +334,7 @@ TEST_WITH(a_pulse_survives_foreign_keys, redis_setup, redis_teardown)
     struct pulse seen = pulse(&desk);
     assert_true(seen.paused);
     assert_true(seen.housekeeper);
-    redis_do(redis, "APPEND " Q "housekeeper x"); /* whose name is ours and an x */
+    redis_do(redis, "APPEND " Q "housekeeper x"); /* now it names another worker: our name and an x */
     assert_false(pulse(&desk).housekeeper);
     desk_close(&desk);
 }
@@ -344,7 +344,7 @@ static long long used_memory(struct redis_fixture *redis)
     return strtoll(strstr(redis_do(redis, "INFO memory"), "used_memory:") + strlen("used_memory:"), NULL, 10);
 }
 
-/* The worker is told what there is; the log says it once, and that it is over 5 % lower. */
+/* The pulse gives the memory used and the limit; the log reports a tight Redis once, and its end at 5 % lower. */
 TEST_WITH(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -353,7 +353,7 @@ TEST_WITH(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown)
     struct pulse seen = pulse(&desk);
     assert_true(seen.used_bytes > 100000 && seen.used_bytes < 1ull << 30);
     assert_int_equal(seen.most_bytes, 0);
-    redis_do(redis, "CONFIG SET maxmemory 1"); /* nothing may be written, and it must be said all the same */
+    redis_do(redis, "CONFIG SET maxmemory 1"); /* nothing can be written, but the pulse must still report it */
     seen = pulse(&desk);
     assert_int_equal(seen.most_bytes, 1);
     assert_true(llabs((long long)seen.used_bytes - used_memory(redis)) < 1 << 20);
@@ -362,7 +362,7 @@ TEST_WITH(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* By the heartbeats, as far as there are connections for so many: producers' connections are no workers. */
+/* Counted by the heartbeats, but no more than there are connections for; producers' connections are not workers. */
 TEST_WITH(a_pulse_tells_how_many_workers_there_may_be, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -370,7 +370,7 @@ TEST_WITH(a_pulse_tells_how_many_workers_there_may_be, redis_setup, redis_teardo
     desk_connect(&desk, &redis->address);
     assert_int_equal(pulse(&desk).workers, 1);
     const char *const gone[] = {"gone-1", "gone-2", "gone-3", "gone-4"};
-    for (size_t i = 0; i < 4; i++) { /* they have just spoken, by a clock that is ahead */
+    for (size_t i = 0; i < 4; i++) { /* their heartbeats are recent, by a clock that is ahead */
         redis_do(redis, "HSET " Q "workers %s %s", gone[i], "9999999999999");
     }
     assert_int_equal(pulse(&desk).workers, 1); /* three connections: the reader, the writer, the test */
@@ -382,7 +382,7 @@ TEST_WITH(a_pulse_tells_how_many_workers_there_may_be, redis_setup, redis_teardo
     desk_close(&desk);
 }
 
-/* A heartbeat gives the reason. */
+/* Its heartbeat gives the reason. */
 TEST_WITH(a_tight_worker_says_why, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -399,7 +399,7 @@ TEST_WITH(a_tight_worker_says_why, redis_setup, redis_teardown)
 
 /* --- The control stream ------------------------------------------------------------------------------------------- */
 
-/* A housekeeper deals with them whatever else it does, more than one look brings, and also after a lost connection. */
+/* A housekeeper processes them whatever else it does, also more than one look reads, and after a lost connection. */
 TEST_WITH(cancels_of_the_control_stream, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -425,11 +425,11 @@ TEST_WITH(cancels_of_the_control_stream, redis_setup, redis_teardown)
                  "return{redis.call('HGET',KEYS[1],'status'),redis.call('TTL',KEYS[1])} 1 " Q "reply:2-1");
     for (int i = 0; i < 200; i++) { redis_do(redis, "XADD " Q "control * cancel high:7-7"); }
     while (atoi(redis_do(redis, "XLEN " Q "control")) == 200) { desk_pause(&desk); }
-    desk_close(&desk); /* with calls that are out */
+    desk_close(&desk); /* while calls are in flight */
     assert_true(atoi(redis_do(redis, "XLEN " Q "control")) > 0);
 }
 
-/* Who is no housekeeper steps in when they stay there. */
+/* A worker that is not the housekeeper steps in when they stay there. */
 TEST_WITH(cancels_that_no_housekeeper_deals_with, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -510,8 +510,8 @@ static struct action reclaim(uint32_t count, bool judge)
     return (struct action){.kind = ACTION_RECLAIM, .read = {.class = CLASS_NORMAL, .count = count, .judge = judge}};
 }
 
-/* The housekeeper has no room: it finds the dead one, and the other worker takes what that held. So with what is set
- * aside for tenants. */
+/* The housekeeper has no room: it finds the dead worker, and the other worker takes that one's entries. The same holds
+ * for entries that are set aside for tenants. */
 TEST_WITH(what_the_housekeeper_finds_another_one_takes, redis_setup, redis_teardown)
 {
     static const char enough[1][TENANT_MAX + 1] = {"big"};
@@ -528,10 +528,10 @@ TEST_WITH(what_the_housekeeper_finds_another_one_takes, redis_setup, redis_teard
     aside.read.enough_count = 1;
     assert_true(pulse(&house).housekeeper);
     assert_false(pulse(&other).waiting);
-    assert_int_equal(desk_take(&other, &some), 0); /* nobody has judged him yet */
+    assert_int_equal(desk_take(&other, &some), 0); /* the dead worker has not been judged yet */
     assert_int_equal(desk_take(&house, &none), 0);
     assert_int_equal(desk_take(&house, &aside), 0);
-    assert_false(pulse(&house).waiting); /* it is what it says, not what it hears */
+    assert_false(pulse(&house).waiting); /* the housekeeper announces this to others, not to itself */
     assert_true(pulse(&other).waiting);
     some = reclaim(9, false);
     assert_int_equal(desk_take(&other, &some), 2);
@@ -545,7 +545,7 @@ TEST_WITH(what_the_housekeeper_finds_another_one_takes, redis_setup, redis_teard
     desk_close(&other);
 }
 
-/* Whatever a consumer is called, the other worker hears of it and takes its entries; if the name is too long for that,
+/* For any name of a consumer, the other worker learns of it and takes its entries; if the name is too long for that,
  * the housekeeper takes them. */
 TEST_WITH(names_of_any_bytes_go_round, redis_setup, redis_teardown)
 {
@@ -587,7 +587,7 @@ TEST_WITH(names_of_any_bytes_go_round, redis_setup, redis_teardown)
     desk_close(&other);
 }
 
-/* Ids only, of each class after a given one; a key of another type costs its class only. */
+/* The list has only ids, for each class those after a given one; a key of another type affects only its class. */
 TEST_WITH(what_is_pending_with_us_is_listed, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -623,8 +623,8 @@ static void open_impatient(struct desk *desk, struct redis_fixture *redis)
     desk_wait(desk, EVENT_CONNECTED);
 }
 
-/* The action is sent and given up; then Redis reads it after all and does it. It has failed, once, before the
- * disconnect. */
+/* The action is sent and given up; then Redis reads and executes it after all. It is reported as failed, once, before
+ * the disconnect. */
 static void expect_failure(struct desk *desk, struct redis_fixture *redis, struct action *action, enum event_kind event)
 {
     kill(redis->server.pid, SIGSTOP);
@@ -688,7 +688,7 @@ TEST_WITH(requests_come_back_from_lost_calls, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* One call that Redis refuses takes no other with it. */
+/* A call that Redis refuses does not make others fail. */
 TEST_WITH(a_refused_call_leaves_the_others_alone, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;

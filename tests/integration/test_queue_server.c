@@ -1,4 +1,4 @@
-/* What can happen to the server under a queue: killed, silent, emptied, read-only, busy, full. */
+/* Faults of the server under a queue: killed, silent, emptied, read-only, busy, full. */
 #include "queue_desk.h"
 
 #include <signal.h>
@@ -39,7 +39,7 @@ TEST_WITH(kill_and_restart_keeps_what_was_read, redis_setup, redis_teardown)
     queue_execute(desk.queue, &(struct action)DESK_READ(1, 0));
     redis_server_kill(&redis->server);
     desk_wait(&desk, EVENT_DISCONNECTED);
-    assert_int_equal(desk.events[desk.seen - 2].kind, EVENT_ENTRIES); /* each action is answered before it */
+    assert_int_equal(desk.events[desk.seen - 2].kind, EVENT_ENTRIES); /* each action is answered first */
     redis_server_again(&redis->server);
     desk_wait(&desk, EVENT_CONNECTED);
     size_t had = desk.held.count; /* the second entry may or may not have come before the kill */
@@ -67,7 +67,7 @@ TEST_WITH(requests_come_back_before_the_disconnect, redis_setup, redis_teardown)
     assert_true(desk.last.failed);
     assert_int_equal(desk.held.count, 1);
     desk_wait(&desk, EVENT_DISCONNECTED);
-    desk_execute(&desk, ACTION_SETTLE, false); /* while down: answered, too */
+    desk_execute(&desk, ACTION_SETTLE, false); /* answered, too, while Redis is down */
     desk_wait(&desk, EVENT_SETTLED);
     assert_true(desk.last.failed);
     assert_int_equal(desk.held.count, 1);
@@ -86,7 +86,7 @@ TEST_WITH(requests_that_are_out_stay_with_the_worker, redis_setup, redis_teardow
     desk_execute(&desk, ACTION_SETTLE, false);
     desk_close(&desk);
     assert_string_equal(request->retry.message,
-                        ""); /* the asan build sees that it lives and that nothing else is left */
+                        ""); /* the asan build checks that the request is alive and nothing leaks */
     request_free(request);
 }
 
@@ -144,7 +144,7 @@ TEST_WITH(a_destroyed_group_is_made_again_at_zero, redis_setup, redis_teardown)
     redis_do(redis, "XGROUP DESTROY " STREAM " sluice");
     desk_settle(&desk, OUTCOME_DONE);
     assert_int_equal(desk.held.first->lifetime.verdict,
-                     VERDICT_AGAIN); /* nothing is pending any more; the entry comes anew */
+                     VERDICT_AGAIN); /* nothing is pending any more; the entry is read anew */
     desk_settle(&desk, OUTCOME_DONE);
     assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
     request_free(request_list_pop(&desk.held));
@@ -247,8 +247,7 @@ TEST_WITH(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* In a full Redis the transaction that stages a reply is refused, the script is not: the next settle brings the reply.
- */
+/* A full Redis refuses the transaction that stages a reply, but not the script: the next settle carries the reply. */
 TEST_WITH(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -267,7 +266,7 @@ TEST_WITH(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* XGROUP CREATE is refused in a full Redis even when the group is there; yet what waits must be able to end. */
+/* A full Redis refuses XGROUP CREATE even when the group exists; yet waiting requests must be able to end. */
 TEST_WITH(a_full_redis_can_be_joined, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
@@ -284,7 +283,7 @@ TEST_WITH(a_full_redis_can_be_joined, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-/* Without the group nothing would be read, and nothing that waits would ever go away. */
+/* Without the group nothing would be read, and waiting requests would stay for ever. */
 TEST_WITH(a_full_redis_gets_its_group, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;

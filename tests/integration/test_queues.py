@@ -9,7 +9,7 @@ from case import SluiceCase
 from corpus import texts
 from producer import Journal
 
-WORD = "kernel"  # the word with which a batch takes 30 ms longer
+WORD = "kernel"  # a batch with this word takes 30 ms longer
 
 
 class Queues(SluiceCase):
@@ -19,7 +19,7 @@ class Queues(SluiceCase):
         self.client = self.server.client()
 
     def serve(self, *entries, flags=(), wait=True, **settings):
-        """A daemon with `queues` in its file; the tests of single queues name theirs by a flag."""
+        """Starts a daemon with `queues` in its file; tests of single queues give theirs by a flag."""
         daemon = self.make_configured(self.server, {"queues": list(entries), "threads": 1, **settings}, *flags).start()
         if wait:
             self.wait_until(lambda: len(re.findall(" ready queue=", daemon.read_log())) == len(entries),
@@ -57,7 +57,8 @@ class Queues(SluiceCase):
         self.assertIn("c is none of them", daemon.read_log())
 
     def test_a_refused_queue_ends_all(self):
-        """One queue belongs to another model: the daemon says so and exits, and what it held of the other is given back."""
+        """One queue belongs to another model: the daemon says so and exits, and returns the entries that it held of the
+        other queue."""
         self.client.hset("sluice:{b}:meta", mapping={"protocol": 1, "model_id": "another", "model": "its-name"})
         journal = Journal()
         sender = self.producer(self.server, "a", journal)
@@ -90,7 +91,7 @@ class Queues(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def sluice(self, *arguments, code=0, environment=None):
-        """A command with a configuration that lists the queues a and b."""
+        """Runs a command with a configuration that lists the queues a and b."""
         result = self.run_sluice(*arguments, "--config", self.path("two.json"), "--redis", self.server.socket, environment=environment)
         self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
         return (result.stdout if code == 0 else result.stdout + result.stderr).decode()
@@ -101,7 +102,7 @@ class Queues(SluiceCase):
         return models
 
     def test_commands_are_about_all_of_them(self):
-        """Each queue under its heading, or as a line of JSON of its own; --queue and SLUICE_QUEUE narrow."""
+        """Output has a heading for each queue, or a line of JSON for each; --queue and SLUICE_QUEUE select one."""
         self.write_two()
         for queue, count in (("a", 2), ("b", 3)):
             for _ in range(count):
@@ -136,7 +137,7 @@ class Queues(SluiceCase):
         self.assertEqual(self.sluice("dead", "purge", "--all"), "queue a\n1 deleted\nqueue b\n1 deleted\n")
 
     def test_what_is_one_queues_wants_its_name(self):
-        """Names of requests, letters and workers may be another queue's, too."""
+        """Names of requests, letters and workers may also exist in another queue."""
         self.write_two()
         for words in (["cancel", "5-0"], ["dead", "show", "1-1"], ["workers", "drain", "host-1-aa"],
                       ["pin", "--precision", "f32"], ["submit", "text"], ["get", "5-0"],
@@ -158,7 +159,7 @@ class Queues(SluiceCase):
         models = self.write_two()
         daemon = self.serve(*({"queue": queue, "model": model} for queue, model in models.items()))
         self.assertEqual(daemon.stop(), 0)
-        text = self.sluice("doctor", code=78)  # this Redis lets everybody in
+        text = self.sluice("doctor", code=78)  # this Redis has no password
         parts = dict(zip(*[iter(re.split(r"(?m)^(queue \w+|this host)$", text)[1:])] * 2))
         self.assertEqual(list(parts), ["queue a", "queue b", "this host"])
         self.assertRegex(parts["queue a"], r"(?m)^ok    model       one \(\w+\) is the queue's$")
@@ -180,15 +181,15 @@ class Weights(SluiceCase):
         self.sender = self.producer(self.server)
 
     def serve_two(self, weight, **settings):
-        """A daemon with the queues `test`, of this weight, and `other`, of weight 1; one thread, one text a batch, 30 ms each
-        at least. Returns it, and the producer of the other queue."""
+        """Starts a daemon with the queues `test`, of this weight, and `other`, of weight 1; one thread, one text per
+        batch, at least 30 ms each. Returns it, and the producer of the other queue."""
         model = self.make_model()
         served = self.make_configured(self.server, {"threads": 1, "max_batch_rows": 1, **settings, "queues": [
             {"queue": "test", "model": model, "weight": weight}, {"queue": "other", "model": model}]}, faults=["slow:{kernel}:30"])
         return served, self.producer(self.server, "other", Journal())
 
     def finish_two(self, served, other):
-        """When each request of either queue was done: sorted (Redis' ms, queue)."""
+        """Returns when each request of either queue was done: sorted (Redis' ms, queue)."""
         done = []
         for sender in (self.sender, other):
             self.wait_finished(sender)
@@ -199,18 +200,19 @@ class Weights(SluiceCase):
         return sorted(done)
 
     def test_weights_while_both_have_work(self):
-        """Three of one queue's batches for each of the other's, from when both run."""
+        """Once both run, there are three batches of one queue for each of the other's."""
         served, other = self.serve_two(weight=3)
         self.sender.submit_many([f"{number} {WORD}" for number in range(110)])
         other.submit_many([f"{number} {WORD}" for number in range(110)])
         served.start()
         queues = [queue for _, queue in self.finish_two(served, other)]
         both = max(queues.index("test"), queues.index("other"))
-        shared = queues[both + 4:both + 64]  # the first few were given out before the other queue was there
+        shared = queues[both + 4:both + 64]  # the first few were dispatched before the other queue was ready
         self.assertIn(shared.count("test"), range(35, 51), shared)
 
     def test_a_batch_that_waits_for_other_queues_does_not_hang(self):
-        """A queue of little weight waits far longer than compute_timeout_ms for its turn, and nobody calls that a hang."""
+        """A queue of little weight waits far longer than compute_timeout_ms for its turn, which must not count as a
+        hang."""
         served, other = self.serve_two(weight=1000, compute_timeout_ms=3000)
         other.submit_many([f"{number} {WORD}" for number in range(3)])
         self.sender.submit_many([f"{number} {WORD}" for number in range(200)])

@@ -1,4 +1,4 @@
-"""Redis is not there, goes away, comes back, forgets the group, the scripts or everything: the daemon goes on."""
+"""Redis is absent, goes away, comes back, loses the group, the scripts or everything: the daemon goes on."""
 # ctest: threads
 # ctest-cost: 35
 
@@ -54,7 +54,7 @@ class RedisTrouble(SluiceCase):
         self.assert_clean(self.server)
 
     def test_group_destroyed(self):
-        """The stream is exactly the unfinished work, so the group is made again at 0 and nothing is lost."""
+        """The stream holds exactly the unfinished requests, so the group is created again at 0 and nothing is lost."""
         self.start_daemon(self.server)
         self.roundtrip(1)
         self.client.xgroup_destroy(self.sender.stream, "sluice")
@@ -67,7 +67,7 @@ class RedisTrouble(SluiceCase):
         self.wait_empty(self.sender)
 
     def test_stream_deleted(self):
-        """DEL of the stream takes the requests with it; what comes after is served."""
+        """DEL of the stream deletes its requests; later ones are served."""
         self.start_daemon(self.server)
         self.roundtrip(1)
         self.client.delete(self.sender.stream)
@@ -75,8 +75,8 @@ class RedisTrouble(SluiceCase):
         self.assert_clean(self.server)
 
     def test_large_entries_cost_no_connection(self):
-        """Twenty entries that are larger than a worker reads, while a dead worker's requests are to be taken over: no
-        connection is lost, each of the twenty is answered unread, and nobody waits for the others."""
+        """There are twenty entries larger than a worker reads, and a dead worker's requests to take over: no connection
+        is lost, each of the twenty is answered unread, and the other requests are answered."""
         self.client.xgroup_create(self.sender.stream, "sluice", id="0", mkstream=True)
         held = self.sender.submit_many(texts(40, seed=6), encoding="f32")
         self.client.xreadgroup("sluice", "somebody-dead", {self.sender.stream: ">"}, count=40)
@@ -94,7 +94,7 @@ class RedisTrouble(SluiceCase):
         self.roundtrip(1)
         self.client.flushall()
         self.journal.requests.clear()
-        # What was deleted with everything else cannot be answered; what comes after it must be, by the same daemon.
+        # Requests deleted by FLUSHALL cannot be answered; later ones must be, by the same daemon.
         self.roundtrip(2)
         self.wait_until(lambda: daemon.alive_key(self.client), "a new alive key")
         self.roundtrip(3)
@@ -112,7 +112,7 @@ class RedisTrouble(SluiceCase):
         self.assert_clean(self.server)
 
     def test_connections_killed(self):
-        """CLIENT KILL of the daemon's connections, again and again, under load."""
+        """CLIENT KILL ends the daemon's connections again and again under load."""
         self.start_daemon(self.server)
         killed = 0
         for round in range(10):
@@ -138,7 +138,7 @@ class RedisTrouble(SluiceCase):
         self.assert_clean(self.server)
 
     def test_pending_entry_deleted_by_hand(self):
-        """XDEL of an entry that a dead worker holds: its reader gets `internal`, and the queue goes on."""
+        """XDEL of an entry that a dead worker holds: its producer gets `internal`, and the queue goes on."""
         daemon = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
         request = self.sender.submit("to be deleted")
         request.expected = "internal"
@@ -162,7 +162,7 @@ class RedisTrouble(SluiceCase):
         self.roundtrip(2)
 
     def test_parking_place_of_wrong_type(self):
-        """Nothing can be brought back from it, and the log says why."""
+        """Nothing can be promoted from it, and the log says why."""
         daemon = self.start_daemon(self.server)
         self.client.set(f"sluice:{{{self.queue}}}:later", "junk")
         self.wait_until(lambda: "lua/promote: Redis says: WRONGTYPE" in daemon.read_log(), "a word about it")
@@ -179,7 +179,8 @@ class RedisTrouble(SluiceCase):
         self.roundtrip(1)
 
     def test_eviction_policy_switched(self):
-        """A daemon that works goes on, also after a reconnect, and says so until it is mended; another one does not start."""
+        """A running daemon goes on, also after a reconnect, and logs the switch and its end; a new one does not
+        start."""
         daemon = self.start_daemon(self.server)
         self.roundtrip(1)
         self.client.config_set("maxmemory-policy", "allkeys-lru")
@@ -195,7 +196,7 @@ class RedisTrouble(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_second_model_refused(self):
-        """One queue, one model: a worker with another one refuses to join, loudly, and disturbs nobody."""
+        """A queue has one model: a worker with another one refuses to join, with an error, and disturbs nobody."""
         self.start_daemon(self.server)
         self.roundtrip(1)
         stranger = self.make_daemon(self.server, model=self.make_model("stranger", seed=2)).start()
@@ -211,7 +212,7 @@ class RedisTrouble(SluiceCase):
         self.assertIn("protocol", daemon.read_log())
 
     def test_slow_redis(self):
-        """A Redis that is held for a while (DEBUG SLEEP of another client) delays, and loses nothing."""
+        """A Redis that is blocked for a while (DEBUG SLEEP by another client) delays requests, but loses none."""
         self.server.cleanup()
         self.server.options = ["--enable-debug-command", "yes"]
         self.server.start()
@@ -225,7 +226,8 @@ class RedisTrouble(SluiceCase):
         self.assert_clean(self.server)
 
     def test_slow_line(self):
-        """An answer, or a command, that takes longer than a silent Redis may is waited for, as long as its bytes move."""
+        """An answer or a command may take longer than the limit for a silent Redis, as long as its bytes keep
+        moving."""
         proxy = Proxy(self.directory, self.server.socket, bytes_per_second=300 << 10, sent_per_second=180 << 10)
         self.children.append(proxy)
         model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)

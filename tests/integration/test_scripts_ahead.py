@@ -1,4 +1,4 @@
-"""Entry ids that a producer has made up, in times to come: lua/mend.lua, and what the other scripts make of such names."""
+"""Entry ids made up by a producer, in the future: lua/mend.lua, and how the other scripts treat such names."""
 # ctest: redis
 # ctest-once
 
@@ -17,7 +17,7 @@ class Ahead(ScriptCase):
         return self.desk.run(self.desk.mend(**limits))
 
     def promote(self):
-        """All that is parked is due."""
+        """Makes all parked requests due and promotes them."""
         for name in self.client.zrange(self.desk.key("later"), 0, -1):
             self.client.zadd(self.desk.key("later"), {name: 1})
         return self.desk.run(self.desk.promote())
@@ -30,7 +30,7 @@ class Ahead(ScriptCase):
         return int(entry_id.split("-")[0])
 
     def assert_present(self, which="normal"):
-        """Ids are believed, and who reads gets what is added now."""
+        """Asserts that a new entry's id is in the present and that a reader gets the entry."""
         before = self.now()
         entry_id = self.add(which)
         self.assertTrue(before <= self.ms(entry_id) <= self.now() + 2000, entry_id)
@@ -65,7 +65,7 @@ class Ahead(ScriptCase):
                     if forged != LAST_ID:
                         moved += [self.add(which, text=f"honest {i}") for i in range(3)]
                         self.assertEqual(moved[1:], [f"{TO_COME}-{i}" for i in range(1, 4)])
-                        self.desk.read("me", which, 3)  # the unread one, then two of a time to come
+                        self.desk.read("me", which, 3)  # the unread one, then two with future ids
                     self.assertEqual(self.mend(), [len(moved), 1, 0, 0])
                     self.assertEqual([entry for entry in self.desk.entries(which)], [old, unread])
                     self.assertEqual(self.desk.owners(which), dict.fromkeys([old, unread] if forged != LAST_ID else [old], "me"))
@@ -82,7 +82,7 @@ class Ahead(ScriptCase):
                     self.desk.groups()
 
     def test_in_bounded_steps(self):
-        """As many as it may, and as many bytes; the last step sets the stream back."""
+        """Each step moves at most the given number; the last one sets the stream back."""
         self.add(entry_id=f"{TO_COME}-0")
         for _ in range(199):
             self.add()
@@ -91,7 +91,7 @@ class Ahead(ScriptCase):
         self.assertEqual(self.promote()[0], 100)
 
     def test_a_large_one_is_taken_by_its_id(self):
-        """It is neither moved nor read; the stream is set back when its owner has answered it, whoever that is."""
+        """It is neither moved nor read; the stream is set back once its owner, whoever that is, has answered it."""
         for owner in ("me", "you"):
             with self.subTest(owner=owner):
                 self.add(entry_id=f"{TO_COME}-0", text="x" * 5000)
@@ -109,7 +109,7 @@ class Ahead(ScriptCase):
                 self.desk.groups()
 
     def test_while_one_stays_ids_go_on_from_it(self):
-        """The stream cannot go back yet, and neither its last id nor the group's has moved."""
+        """The stream cannot be set back yet, and neither its last id nor the group's has moved."""
         self.add()
         self.desk.read("me")
         self.add(entry_id=f"{TO_COME}-0", text="x" * 5000)
@@ -120,7 +120,7 @@ class Ahead(ScriptCase):
         self.assertEqual(self.add(), f"{TO_COME}-2")
 
     def test_one_that_ended_above_a_backlog(self):
-        """Its id is the highest that was deleted, below which servers from Redis 7.2 on do not let a stream go."""
+        """Its id is the highest deleted one, and from Redis 7.2 on a stream cannot be set below that."""
         for forged in (f"{TO_COME}-0", LAST_ID):
             with self.subTest(forged=forged):
                 backlog = [self.add() for _ in range(3)]
@@ -134,7 +134,7 @@ class Ahead(ScriptCase):
                 self.desk.groups()
 
     def test_a_stream_without_a_group(self):
-        """Somebody has destroyed it: it is made again where a worker would make it."""
+        """The group was destroyed: it is created again where a worker would create it."""
         backlog = [self.add() for _ in range(3)]
         self.add(entry_id=LAST_ID)
         self.client.xgroup_destroy(self.desk.stream(), "sluice")
@@ -143,13 +143,13 @@ class Ahead(ScriptCase):
         self.assert_present()
 
     def test_an_ended_one_leaves_the_ids_ahead(self):
-        """Nothing stands in the stream any more: what is in it tells nothing, the last ids do."""
+        """The stream is empty, so only its last ids show that it is ahead."""
         self.add(entry_id=f"{TO_COME}-0")
         self.desk.read("me")
         self.desk.run(self.desk.settle(End(f"{TO_COME}-0", first_ms=self.now())))
         self.assertEqual(self.mend(), [0, 1, 0, 0])
         self.assert_present()
-        self.client.execute_command("XADD", self.desk.stream(), "MAXLEN", "0", LAST_ID, "text", "x")  # a producer may
+        self.client.execute_command("XADD", self.desk.stream(), "MAXLEN", "0", LAST_ID, "text", "x")  # a producer may do this
         self.assertRegex(refused_add(self), "exhausted")
         self.assertEqual(self.mend(), [0, 1, 0, 0])
         self.assert_present()
@@ -161,11 +161,11 @@ class Ahead(ScriptCase):
         far = self.now() + 60000
         self.add(entry_id=f"{far}-0")
         self.assertEqual(self.mend(), [1, 1, 0, 0])
-        self.assertGreaterEqual(self.add(), f"{near}-1")  # not before what stands in the stream
+        self.assertGreaterEqual(self.add(), f"{near}-1")  # not before the stream's entries
         self.assertIn(f"{near}-0", self.desk.entries())
 
     def test_the_group_alone_is_ahead(self):
-        """Somebody has called XSETID by hand, which leaves the group where it was: nobody reads what is added."""
+        """XSETID, called by hand, leaves the group where it was: new entries are not read."""
         self.add(entry_id=f"{TO_COME}-0")
         self.desk.read("me")
         self.client.xdel(self.desk.stream(), f"{TO_COME}-0")
@@ -176,7 +176,7 @@ class Ahead(ScriptCase):
         self.assert_present()
 
     def test_the_old_backlog_stays_unread_and_is_read(self):
-        """The group has not come so far: what was added before the forged id is delivered still, once."""
+        """The group has not read that far: entries added before the forged id are still delivered, once."""
         backlog = [self.add() for _ in range(5)]
         self.add(entry_id=LAST_ID)
         self.assertEqual(self.desk.read("me", count=2), backlog[:2])
@@ -184,7 +184,7 @@ class Ahead(ScriptCase):
         self.assertEqual(self.desk.read("me"), backlog[2:])
 
     def test_who_holds_one_finds_the_gate_closed(self):
-        """What a worker has computed of a moved one is late; the request is answered once, under its name."""
+        """A worker's result for a moved entry is late; the request is answered once, under its name."""
         self.add(entry_id=f"{TO_COME}-0", text="forged")
         name = self.add(text="honest")
         self.desk.read("me")
@@ -201,7 +201,7 @@ class Ahead(ScriptCase):
         self.assertIsNone(self.desk.trouble(name))
 
     def test_a_charged_run_stays_on_record(self):
-        """A worker died of it: that is not forgotten because its entry moves."""
+        """A worker died of it, which stays recorded although its entry moves."""
         self.add(entry_id=f"{TO_COME}-0")
         self.desk.read("dead")
         self.desk.run(self.desk.charge(f"{TO_COME}-0", consumer="dead"))
@@ -250,7 +250,7 @@ class Ahead(ScriptCase):
             self.assertFalse(self.client.exists(self.desk.key("later:data")))
 
     def test_the_last_id_ends_no_script(self):
-        """Redis refuses a range that begins behind it."""
+        """Redis refuses a range that begins after the last possible id."""
         for read in (False, True):
             with self.subTest(read=read):
                 self.add(entry_id=LAST_ID)
@@ -285,17 +285,17 @@ class Ahead(ScriptCase):
         return [PREFIX[which] + i for i in ids]
 
     def test_a_stream_that_takes_no_more_costs_its_class_only(self):
-        """Those of the class wait for a moment, and come when the stream is itself again."""
+        """Requests of the class wait a moment, and are promoted once the stream is repaired."""
         for forged in (LAST_ID, f"{TO_COME}-0"):
             for gone in (False, True):
                 with self.subTest(forged=forged, gone=gone):
                     names, others = self.park(3, "normal"), self.park(3, "high") + self.park(3, "low")
                     self.add(entry_id=forged)
                     if gone and forged == LAST_ID:
-                        self.add(entry_id="*", which="high")  # the others are served while nothing tells but XADD's error
+                        self.add(entry_id="*", which="high")  # the others are served while only XADD's error shows the fault
                         self.client.xdel(self.desk.stream(), forged)
                         self.client.xadd(self.desk.stream("low"), {"text": "x"})
-                    self.assertEqual(self.promote()[0], 6 + (forged != LAST_ID))  # one tells by its id that it is ahead
+                    self.assertEqual(self.promote()[0], 6 + (forged != LAST_ID))  # with TO_COME one comes, and its id shows the fault
                     self.assertEqual(self.desk.run(self.desk.promote())[0], 0)
                     for name in names[forged != LAST_ID:]:
                         self.assertGreater(self.client.zscore(self.desk.key("later"), name), self.now() - 1000)
@@ -309,7 +309,7 @@ class Ahead(ScriptCase):
     # --- names ---
 
     def test_an_id_that_is_given_out_again_takes_no_name_away(self):
-        """While the first is parked, and while it is on its way back: it is answered under its name, and the other one, too."""
+        """While the first is parked, or promoted again, each of the two is answered under its own name."""
         for state in ("parked", "back"):
             for end in ("settle", "defer", "mend", "charge"):
                 with self.subTest(state=state, end=end):
@@ -362,7 +362,7 @@ class Ahead(ScriptCase):
         self.client.xack(self.desk.stream(), "sluice", *names)
 
     def given_until(self, end_ms):
-        """What `*` gives out until that time."""
+        """Returns the ids that `*` generates until that time."""
         given = set()
         while self.now() <= end_ms:
             pipe = self.client.pipeline(transaction=False)
@@ -372,7 +372,8 @@ class Ahead(ScriptCase):
         return given
 
     def test_star_repeats_no_name(self):
-        """Neither one that was moved nor one that had ended by then: shortly before its ms comes, the stream's last id goes over it."""
+        """Neither a moved entry's name nor that of an ended one is repeated: shortly before its ms, the stream's last
+        id skips it."""
         soon = self.now() + 2400
         self.add(entry_id=f"{soon}-0", delay="9")
         names = {f"{soon}-0", *(self.add() for _ in range(200))}
@@ -387,7 +388,7 @@ class Ahead(ScriptCase):
         self.assertEqual(given & names, set())
 
     def test_star_repeats_no_name_though_the_stream_is_set_back_again(self):
-        """While it goes over a time, another id of a time to come is mended."""
+        """While the last id skips a time, another future id is mended."""
         soon = self.now() + 2400
         names = {self.add(entry_id=f"{soon}-0"), *(self.add() for _ in range(10))}
         self.mend()
@@ -403,7 +404,7 @@ class Ahead(ScriptCase):
         self.assertEqual(given & names, set())
 
     def test_an_id_that_comes_again_is_its_owners_to_end(self):
-        """Who still computes the first one must not end the second, which it does not know."""
+        """A worker that still computes the first must not end the second, which it does not know."""
         for kind in ("done", "error"):
             name = self.add(entry_id=f"{TO_COME}-0", text="first", id="first")
             self.desk.read("slow")
@@ -425,7 +426,7 @@ class Ahead(ScriptCase):
         return self.desk.run(self.desk.settle(End(entry_id, kind, first_ms=seen, reply=reply), which=which))[0]
 
     def test_a_name_of_times_to_come_does_not_shadow(self):
-        """It counts from when it was seen: what was sent after that is newer, what was sent before is older."""
+        """It counts from when it was seen: requests sent after that are newer, earlier ones older."""
         now = self.now()
         for forged in (f"{TO_COME}-0", LAST_ID, f"{now + 5000}-0"):
             with self.subTest(forged=forged):
@@ -437,7 +438,7 @@ class Ahead(ScriptCase):
                 self.assertEqual(self.answered(forged, seen, which="low"), 1)
                 self.assertEqual(self.desk.reply("order-42")["first_at"], seen)
                 self.assertEqual(self.answered(f"{now - 1000}-0", now - 1000), 2)
-                self.assertEqual(self.answered(f"{now}-0", now), 1)  # got its id in that ms
+                self.assertEqual(self.answered(f"{now}-0", now), 1)  # got its id within that ms
                 self.assertNotIn("first_at", self.desk.reply("order-42"))
                 self.assertEqual(self.answered(f"{now + 1}-0", now + 1), 1)
                 self.add("high", forged)
@@ -447,7 +448,7 @@ class Ahead(ScriptCase):
                 self.desk.groups()
 
     def test_the_same_whatever_the_order_and_however_often(self):
-        """One of many is the newest, and its reply stands in the end."""
+        """One of many is the newest, and its reply is the final one."""
         now = self.now()
         names = [(f"{now}-0", now), (f"{TO_COME}-0", now), (f"{TO_COME}-1", now), (f"{TO_COME}-2", now - 1), (LAST_ID, now - 5)]
         for start in range(len(names)):
@@ -463,7 +464,8 @@ class Ahead(ScriptCase):
                 self.desk.groups()
 
     def test_its_own_reply_is_written_again(self):
-        """A repeated settle of the same request, seen later by another worker, is no other request."""
+        """A repeated settle of the same request, seen at another time by another worker, is not taken for another
+        request."""
         self.add(entry_id=f"{TO_COME}-0")
         self.assertEqual(self.answered(f"{TO_COME}-0", 1000), 1)
         self.client.xgroup_setid(self.desk.stream(), "sluice", "0")
@@ -474,7 +476,7 @@ class Ahead(ScriptCase):
         self.assertEqual(self.desk.reply("order-42")["first_at"], "500")
 
     def test_a_cancelled_one_hides_nobody(self):
-        """Nobody knows when it was seen, so the reply of another one stands."""
+        """It is not known when it was seen, so the other one's reply stays."""
         now = self.now()
         self.add(entry_id=f"{now}-0", id="order-42")
         self.assertEqual(self.answered(f"{now}-0", now), 1)
@@ -489,7 +491,7 @@ class Ahead(ScriptCase):
         self.assertEqual(self.answered(self.add(entry_id=f"{TO_COME}-5"), now - 1, "alone"), 1)
 
     def test_a_delay_counts_from_the_first_look(self):
-        """What is parked knows the moment, not the forged time."""
+        """The parked entry records that moment, not the forged time."""
         self.add(entry_id=f"{TO_COME}-0")
         self.desk.read("me")
         before = self.now()

@@ -1,5 +1,5 @@
-"""What all scripts of lua/ have in common, tried on every scene of support/script_scenes.py with a real server: they stop
-without a trace or do all of their work; they may be repeated; they touch no key that is not declared."""
+"""Properties of all scripts of lua/, tested on every scene of support/script_scenes.py with a real server: they either
+stop without a trace or do all of their work; they may be repeated; they touch no undeclared key."""
 # ctest: redis
 # ctest-once
 # ctest-cost: 20
@@ -25,7 +25,7 @@ AS_USER = {"username": "worker", "password": "x"}
 
 
 def places(written, start):
-    """Where to cut an append-only file from `start` on."""
+    """Returns the places at which to cut an append-only file, from `start` on."""
     sizes = [start]
     while start < len(written):
         _, size = split_command(written[start:])
@@ -42,7 +42,7 @@ class AllScripts(SluiceCase):
         self.desk = Desk(self.client)
 
     def prepare(self, scene):
-        """The scene on an empty server, and its call."""
+        """Prepares the scene on an empty server, and returns its call."""
         self.client.config_set("maxmemory", 0)
         self.client.flushall()
         scene.prepare(self.desk)
@@ -57,7 +57,7 @@ class AllScripts(SluiceCase):
         return self.places(scene)
 
     def assert_accounted(self, scene, what):
-        """No request is lost, none stands twice."""
+        """Asserts that no request is lost and none exists twice."""
         for name, place in self.places(scene).items():
             copies = place["stream"] + place["parked"]
             self.assertTrue(copies or place["reply"], f"{what}: {name} is lost")
@@ -90,7 +90,7 @@ class AllScripts(SluiceCase):
         self.each(check)
 
     def test_undeclared_keys_are_not_touched(self):
-        """A user who has the declared keys and no other: Redis checks each command of the script."""
+        """The user has rights for the declared keys only: Redis checks each command of the script."""
         def check(scene):
             call = self.prepare(scene)
             worker = self.worker("+@all", "resetkeys", *(f"~{key}" for key in call.keys))
@@ -99,7 +99,7 @@ class AllScripts(SluiceCase):
         self.each(check)
 
     def test_shipped_users(self):
-        """The users of config/acl can run their scripts: the worker all but requeue, which is the operator's."""
+        """The users of config/acl can run their scripts: the worker all except requeue, which is the operator's."""
         for role in ("worker", "operator"):
             with open(os.path.join(SOURCE, "config", "acl", f"{role}.acl"), encoding="utf-8") as file:
                 rules = file.read().replace("{default}", "{q}").split(maxsplit=2)[2].strip()
@@ -131,7 +131,7 @@ class AllScripts(SluiceCase):
         self.each(check)
 
     def test_each_right_removed(self):
-        """An error at each step in turn: nothing is lost, and the same call with all rights does the rest."""
+        """The call fails at each step in turn: nothing is lost, and the same call with all rights does the rest."""
         removed = []
 
         def check(scene):
@@ -157,13 +157,13 @@ class AllScripts(SluiceCase):
         return [name for name in used if name not in ("eval", "config|resetstat")]
 
     def test_wrong_type_under_each_key(self):
-        """Side keys are skipped, or replaced where they are the reply's; any other stops the call before it has changed
-        anything, and when the key is itself again the same call does its work."""
+        """Side keys are skipped, or replaced if they are the reply's; any other key stops the call before it has
+        changed anything, and once the key is restored the same call does its work."""
         def check(scene):
             expected = self.places_after(scene)
             for key in dict.fromkeys(self.prepare(scene).keys):
                 if ":stage:" in key:
-                    continue  # it was written by the worker a moment ago, and nobody else knows it
+                    continue  # the worker has just written it, and nobody else knows it
                 call = self.prepare(scene)
                 there = self.client.exists(key)
                 if there:
@@ -178,7 +178,7 @@ class AllScripts(SluiceCase):
                     self.assertEqual(error, "", key)
                     self.assert_work_done(scene, expected, key)
                     continue
-                if not error:  # a key that this call had no need to read
+                if not error:  # this call did not need to read the key
                     if not any(key == self.desk.key(suffix) for suffix in scene.presence):
                         self.assert_work_done(scene, expected, key)
                     continue
@@ -196,7 +196,8 @@ class AllScripts(SluiceCase):
             self.assertEqual((place["reply"], place["stream"]), (expected[name]["reply"], expected[name]["stream"]), key)
 
     def test_full_redis(self):
-        """What ends work in flight runs in a full Redis; what adds work is refused and changes nothing."""
+        """In a full Redis, scripts that end requests in flight run; those that add requests are refused and change
+        nothing."""
         def check(scene):
             call = self.prepare(scene)
             before = self.desk.dump()
@@ -226,9 +227,9 @@ class Embedded(SluiceCase):
 
 
 class CutFile(SluiceCase):
-    """The append-only file cut within what a script wrote, and a server started with it: all of the script's effects are
-    there again, or none. Between all commands, in the middle of each and before its last byte; at every byte with
-    SLUICE_FAULT_SCALE=20."""
+    """A server starts with an append-only file that is cut within a script's writes: it has all of the script's
+    effects, or none. The cuts are between all commands, in the middle of each and before its last byte; at every byte
+    with SLUICE_FAULT_SCALE=20."""
 
     def cut(self, *scenes):
         for scene in SCENES:
@@ -258,7 +259,7 @@ class CutFile(SluiceCase):
         return len(seen)
 
     def dump_of(self, written):
-        """What a server has that finds this append-only file."""
+        """Returns the contents of a server that starts with this append-only file."""
         with tempfile.TemporaryDirectory(dir=self.directory) as directory:
             os.mkdir(os.path.join(directory, "appendonlydir"))
             files = {"appendonly.aof.manifest": MANIFEST, "appendonly.aof.1.base.aof": b"",

@@ -1,4 +1,4 @@
-"""lua/cancel.lua: a request ends by its name in every state, once, and whoever waits for it is told."""
+"""lua/cancel.lua: a request ends by its name in every state, once, and its waiters are notified."""
 # ctest: redis
 # ctest-once
 
@@ -14,7 +14,7 @@ class Cancel(ScriptCase):
     cancels = 0
 
     def ask(self, target, which="high"):
-        """A producer asks for it and a worker reads that; returns the id of the cancel entry."""
+        """A producer asks for the cancel and a worker reads it; returns the id of the cancel entry."""
         self.cancels += 1
         entry_id = self.desk.add(f"{900 + self.cancels}-1", which, cancel=target)
         if which == "control":
@@ -24,7 +24,7 @@ class Cancel(ScriptCase):
         return entry_id
 
     def cancel(self, target, which="high", entry_id=None):
-        """As the daemon does: guess, then with the keys that the script asks for."""
+        """Calls the script as the daemon does: first with guessed keys, then with those that it asks for."""
         entry_id = entry_id or self.ask(target, which)
         target_class = next((c for c in ("high", "low") if target.startswith(c)), "normal")
         options = {"which": which, "target_class": target_class}
@@ -54,7 +54,7 @@ class Cancel(ScriptCase):
         self.assertEqual(self.desk.read("me"), [])
 
     def test_read_and_computing(self):
-        """The compute goes on and finds the gate closed."""
+        """The computation goes on, and its result is refused."""
         self.desk.deliver("you", "1-1")
         self.assertEqual(self.cancel("1-1"), 1)
         self.assert_cancelled("1-1")
@@ -115,7 +115,8 @@ class Cancel(ScriptCase):
     # --- From the control stream ---
 
     def test_from_the_control_stream(self):
-        """Read, unread or parked, with the target's own keys; the stream goes with its last entry."""
+        """The target is read, unread or parked, and its own keys are used; the stream is deleted with its last
+        entry."""
         self.desk.add("1-1", id="mine", text="x", notify="1")
         self.desk.add("2-1", "low")
         self.desk.deliver("you", "3-1", which="high")
@@ -147,7 +148,7 @@ class Cancel(ScriptCase):
         self.assertEqual(self.client.exists(self.desk.key("control")), 0)
 
     def test_a_look_at_the_control_stream_is_bounded(self):
-        """By entries and by bytes, and whatever ids were made up, an empty one begins anew."""
+        """A look is limited in entries and bytes; an empty control stream starts afresh, whatever ids were made up."""
         for number in range(1, 101):
             self.desk.add(f"{number}-1", "control", cancel="7-7", x="y" * (300000 if number > 80 else 0))
         first = self.desk.run(self.desk.control())
@@ -162,7 +163,7 @@ class Cancel(ScriptCase):
         self.assertEqual(self.desk.run(self.desk.control()), [])
         self.assertEqual(self.client.xadd(self.desk.key("control"), {"cancel": "7-7"}, "1-1"), b"1-1")
 
-    # --- Whom it tells ---
+    # --- Notifications ---
 
     def test_the_targets_own_keys(self):
         self.desk.add("1-1", id="mine", text="x", notify="1", ttl="9000", meta="m\u00e4h")
@@ -188,7 +189,7 @@ class Cancel(ScriptCase):
         self.assertGreater(self.client.pttl(self.desk.key("results:hits")), 80000000)
 
     def test_a_request_with_unusable_wishes_is_cancelled_under_its_name(self):
-        """It would have been refused; who asked for its end gets that."""
+        """It would have been refused; a client that asked for its end gets that end."""
         for number, wishes in enumerate([{"id": ""}, {"id": "a" * 129}, {"id": "1795252518106-7"}, {"id": "high:1795252518106-7"}, {"id": "é"},
                                          {"id": "a\n"}, {"notify": "stream:"}, {"notify": "stream:A"}, {"notify": "2"},
                                          {"notify": "stream:" + "a" * 65}, {"ttl": "0"}, {"ttl": "x"}, {"ttl": "999999999"},
@@ -214,7 +215,7 @@ class Cancel(ScriptCase):
         self.assertEqual(self.cancel("2-1"), 1)
         self.assertNotIn("embedding", self.desk.reply("mine"))
 
-    # --- What it is not ---
+    # --- Targets that are not cancelled ---
 
     def test_once_only(self):
         self.desk.add("1-1")
@@ -260,7 +261,7 @@ class Cancel(ScriptCase):
         self.assert_cancelled("1-1")
 
     def test_trace_context_is_kept_or_left_out(self):
-        """By the rule of the daemon, whose unit test has the same table."""
+        """This follows the daemon's rule, whose unit test has the same table."""
         with open(os.path.join(SOURCE, "tests", "support", "trace_contexts.inc"), encoding="ascii") as file:
             table = file.read()
         cases = re.findall(r'CONTEXT\((".*"), (".*"), (\w+), (\w+), \w+\)', table)
@@ -290,7 +291,7 @@ class Cancel(ScriptCase):
             self.assertEqual("traceparent" in self.desk.reply("1-1"), not more)
 
     def test_it_does_not_say_nothing_where_it_could_not_look(self):
-        """later:data or trouble of a wrong type: the cancel stays pending until it can be known."""
+        """While later:data or trouble has a wrong type, the cancel stays pending until it can look there."""
         for suffix in ("later:data", "trouble"):
             self.client.flushall()
             self.desk.groups().deliver("you", "1-1")

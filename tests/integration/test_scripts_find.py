@@ -55,7 +55,7 @@ class Find(ScriptCase):
         self.assertEqual(self.names("mine"), [false])
 
     def test_an_entry_whose_id_is_the_name_of_another(self):
-        """A producer made up an id twice: lua/cancel would end the one that was parked first."""
+        """A producer made up the same id twice: lua/cancel would end the one that was parked first."""
         self.park("1-1", id="first")
         self.desk.set_last_id("0-1")
         self.desk.add("1-1", text="x", id="second")
@@ -64,7 +64,7 @@ class Find(ScriptCase):
         self.assertEqual((self.names("first"), self.names("second")), (["1-1"], []))
 
     def test_without_trouble_nothing_is_said(self):
-        """A claim cannot be judged: better an error than the name of another request."""
+        """A claimed name cannot be verified: an error is better than the name of another request."""
         self.desk.add("1-1", text="x", id="mine")
         self.client.set(self.desk.key("trouble"), "junk")
         self.assertEqual(self.names("other"), [])
@@ -72,7 +72,7 @@ class Find(ScriptCase):
             self.find("mine")
 
     def test_calls_are_bounded_and_go_on(self):
-        """In number and bytes. After the end, the cursor leads to later arrivals."""
+        """Calls are limited in number and bytes. After the end, the cursor leads to later arrivals."""
         for i in range(1, 131):
             self.desk.add(f"{i}-1", text="x", id=f"order-{i % 100}")
         self.assertEqual(self.find("order-30"), [1, "64-1", 64, "30-1"])
@@ -99,7 +99,7 @@ class Find(ScriptCase):
         return found, calls
 
     def test_later_is_walked_by_score(self):
-        """Many with one score; and whoever leaves from the front meanwhile hides nobody."""
+        """Many have one score; requests that leave from the front meanwhile hide no others."""
         ids = [f"{i}-1" for i in range(1, 201)]
         self.park(*ids[:150], due_at_ms=4102444800000)
         self.park(*ids[150:], due_at_ms=4102444900000)

@@ -1,4 +1,4 @@
-"""lua/list.lua: what people are shown of the requests of a class."""
+"""lua/list.lua: the requests of a class, as shown to people."""
 # ctest: redis
 # ctest-once
 
@@ -35,13 +35,13 @@ class List(ScriptCase):
         self.assertEqual([self.names(what) for what in ("pending", "unread")], [("", []), ("", [])])
 
     def test_a_request_that_came_back_has_its_name(self):
-        """And a claim that `trouble` does not know is none."""
+        """A claimed name that `trouble` does not know is ignored."""
         self.desk.deliver("me", "1-1")
         self.desk.run(self.desk.defer(Park("1-1")))
         self.desk.run(self.desk.promote())
         false = plain(self.client.xadd(self.desk.stream(), {"_id": "1-1", "text": "x"}))
         self.assertEqual(self.names("unread"), ("", ["1-1", false]))
-        self.client.set(self.desk.key("trouble"), "junk")  # then names are believed, but not what cannot be one
+        self.client.set(self.desk.key("trouble"), "junk")  # then claimed names are believed, except impossible ones
         for name in ("2-1 ", "low:2-1", "2" * 50 + "-1", "2-1"):
             self.client.xadd(self.desk.stream(), {"_id": name, "text": "x"})
         names = self.names("unread")[1]
@@ -55,7 +55,7 @@ class List(ScriptCase):
         self.assertEqual(self.names("unread", last), ("", []))
 
     def test_a_call_is_bounded(self):
-        """In entries, in bytes, and in what it shows of one."""
+        """A call is limited in entries, in bytes, and in the bytes shown of one entry."""
         for i in range(1, 131):
             self.desk.add(f"{i}-1")
         pages, behind = [], None
@@ -69,7 +69,7 @@ class List(ScriptCase):
             self.desk.add(f"{i}-1", "high", text="é" * 300000)
         self.assertEqual([self.names("unread", after, "high") for after in ("", "2-1", "4-1")],
                          [("2-1", ["high:1-1", "high:2-1"]), ("4-1", ["high:3-1", "high:4-1"]), ("", ["high:5-1"])])
-        self.assertEqual(self.list("unread", which="high")[1][-1], "é" * 99)  # the bytes end inside the hundredth, or it is dropped
+        self.assertEqual(self.list("unread", which="high")[1][-1], "é" * 99)  # the hundredth ends the 200 bytes and may be cut, so it is dropped
         fields = [word for i in range(5000) for word in ("text", f"text {i}")]
         self.client.execute_command("XADD", self.desk.stream("low"), "1-1", *fields)
         self.assertEqual(self.list("unread", which="low")[1][5:], ["text", "text 0"])

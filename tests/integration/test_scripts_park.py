@@ -39,7 +39,8 @@ class Parked(ScriptCase):
         self.assertEqual(fields[:4], ["_id", "1-1", "_attempt", "1"])
 
     def test_a_cap_on_what_waits_for_its_time(self):
-        """Above it a delay is refused; a retry is not, nor what comes back, nor a call that an error had cut short."""
+        """Above it a delay is refused, but not a retry, a request that came back, or a repeated call that an error had
+        cut short."""
         self.client.hset(self.desk.key("meta"), "cap_later", "2")
         self.desk.deliver("me", *(f"{i}-1" for i in range(1, 6)))
         first, second, third = (Park(f"{i}-1", attempt=1, delay_ms=9000000) for i in (1, 2, 3))
@@ -67,7 +68,7 @@ class Parked(ScriptCase):
             self.assertEqual(self.defer(Park(name, attempt=1, delay_ms=9000000)), [1])
 
     def test_lonely_runs_begin_anew(self):
-        """The run ended in an error, so it crashed nobody; earlier crashes are behind it, too."""
+        """The run ended in an error, so it did not crash; earlier crashes are cleared, too."""
         self.desk.deliver("me", "1-1")
         self.client.hset(self.desk.key("trouble"), "1-1", "0 2 1-1 dead,me")
         self.defer(Park("1-1"))
@@ -184,7 +185,7 @@ class Parked(ScriptCase):
         self.assertEqual(sorted(fields[1] for fields in self.desk.entries().values()), sorted(ids))
 
     def test_unreadable_fields_block_nobody_and_are_answered(self):
-        """Each comes back without them; what is no name is dropped. The one behind them comes back whole."""
+        """Each request comes back without them; invalid names are dropped. The request after them comes back whole."""
         self.desk.deliver("me", "9-1")
         self.defer(Park("9-1", due_at_ms=0))
         broken = {"1-1": b"", "2-1": b"\xc1junk", "3-1": b"\x01", "low:4-1": b"\x93\x01\x02\x03", "5-1": None, "junk": b"x",
@@ -205,7 +206,7 @@ class Parked(ScriptCase):
         self.assertEqual(self.client.exists(self.desk.key("later"), self.desk.key("later:data")), 0)
 
     def test_a_stream_of_a_wrong_type_costs_its_class_only(self):
-        """Requests of that class wait, however many are before the others, and come back when the key is gone."""
+        """Requests of that class wait, however many precede the others, and come back when the key is gone."""
         for which, ids in (("high", range(1, 1202)), ("low", range(1202, 1205))):
             for i in ids:
                 self.desk.add(f"{i}-1", which)
@@ -226,7 +227,7 @@ class Parked(ScriptCase):
         self.assertEqual([self.promote()[:2] for _ in range(3)], [[100, 0], [100, -1], [0, -1]])
 
     def test_a_missing_right_brings_nothing_back(self):
-        """Else the same request would come back with every call."""
+        """Otherwise the same request would come back with every call."""
         self.desk.deliver("me", "1-1")
         self.defer(Park("1-1"))
         for command in ("hdel", "zrem", "hset", "hget"):
@@ -263,7 +264,7 @@ class Parked(ScriptCase):
         self.assertEqual(self.desk.entries("low"), {entry_id: ["id", "mine", "text", "hello", "notify", "1"]})
 
     def test_a_packed_body_can_be_requeued(self):
-        """A body of thousands of fields is kept in one: all at once they would not fit on Lua's stack."""
+        """A body of thousands of fields is kept packed in one field: together they would not fit on Lua's stack."""
         self.desk.add("1-1", **{f"f{i}": "v" for i in range(1500)})
         self.desk.read("me")
         self.desk.run(self.desk.settle(End("1-1", "dead")))

@@ -1,4 +1,4 @@
-"""lua/pulse.lua: the heartbeat, the remote command, and what producers read before they enqueue."""
+"""lua/pulse.lua: the heartbeat, the remote command, and the values that producers read before they enqueue."""
 # ctest: redis
 # ctest-once
 
@@ -34,7 +34,7 @@ class Pulse(ScriptCase):
         self.assertEqual([self.pulse("a")[12], self.pulse("b")[12], self.pulse("a")[12]], [1, 2, 2])
 
     def test_command_is_taken_once_and_by_its_worker(self):
-        """It comes again until the worker says that it has come; another one that is given meanwhile comes, too."""
+        """It is repeated until the worker confirms it; another command given meanwhile arrives, too."""
         workers = self.desk.key("workers")
         for worker in ("you", "x"):
             self.pulse(worker)
@@ -82,7 +82,8 @@ class Pulse(ScriptCase):
         self.assertEqual((meta["later"], meta["dead"], meta["published_at"]), ("2", "1", str(answer[0])))
 
     def test_limits_are_those_of_the_strictest_worker(self):
-        """Among workers that spoke lately; one that leaves sends 0, which is no limit. The last ones stay when nobody knows any."""
+        """Only recent heartbeats count; a leaving worker sends 0, which means no limit. The last limits stay when no
+        worker gives any."""
         now = int(self.client.time()[0]) * 1000
         self.client.hset(self.desk.key("workers"), mapping={
             "you": f"{now} state running max_inputs 64 max_text_bytes 2000000", "old": f"{now - 60000} state running max_inputs 2",
@@ -99,8 +100,8 @@ class Pulse(ScriptCase):
         self.assertEqual(self.waits(), [0, 3000, 0])
 
     def test_wait_shares_by_weight_until_a_class_is_empty(self):
-        """60 + 60 + 60 rows at 10 a second: high at 6/s takes 10 s, normal has 30 left then and goes on at 7.5/s, low gets
-        what remains; all are done after 18 s."""
+        """60 + 60 + 60 rows at 10 per second: high takes 10 s at 6/s, normal then has 30 left and continues at 7.5/s,
+        low gets the rest; all are done after 18 s."""
         for which in ("high", "normal", "low"):
             self.fill(which, 60)
         self.pulse(rows_per_s=10)
@@ -121,7 +122,7 @@ class Pulse(ScriptCase):
         self.assertEqual(self.waits(), [-1, -1, -1])
 
     def test_wait_of_a_huge_backlog(self):
-        """The fluid has to run dry within a few steps, whatever the numbers."""
+        """The fluid model has to run empty within a few steps, whatever the numbers."""
         self.fill("low", 100000)
         self.fill("high", 1)
         self.pulse(rows_per_s="0.001")
@@ -186,7 +187,7 @@ class Pulse(ScriptCase):
             self.assertGreater(answer[9], 0, suffix)
 
     def test_dead_workers_are_forgotten_and_counted(self):
-        """Two of its own leases after it last spoke, by who may judge leases."""
+        """A worker that may judge leases forgets them two of their own leases after their last heartbeat."""
         now = int(self.client.time()[0]) * 1000
         self.client.hset(self.desk.key("workers"), mapping={
             "fresh": f"{now} state running lease 30000", "slow": f"{now - 61000} state running lease 40000",
@@ -205,7 +206,8 @@ class Pulse(ScriptCase):
         self.assertNotIn(b"late", self.client.hkeys(self.desk.key("workers")))
 
     def test_neighbours_are_named_to_who_asks(self):
-        """Those with the same pid_space, housekeeper or not, with the time since they spoke."""
+        """Workers with the same pid_space are named, to housekeepers and others, with the time since their last
+        heartbeat."""
         now = int(self.client.time()[0]) * 1000
         self.client.hset(self.desk.key("workers"), mapping={
             "host-1-0000000a": f"{now - 5000} state running pid_space here-1 lease 30000", "command:host-1-0000000a": "stop",
@@ -245,7 +247,7 @@ class Pulse(ScriptCase):
                          (1, b"1"))
 
     def test_what_has_ended_is_counted_by_day(self):
-        """Once, too; a day's place is that of the 91st day before."""
+        """Each end is counted once; a day reuses the place of the 91st day before."""
         def days():
             return {field: count for field, count in plain(self.client.hgetall(self.desk.key("stats"))).items() if field.startswith("day:")}
         self.wait_until(lambda: self.now() % 86400000 < 86400000 - 30000, "a day that does not end meanwhile", timeout=60)

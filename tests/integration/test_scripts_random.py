@@ -1,5 +1,5 @@
-"""Random workers, some of which die, pause or repeat themselves, and an operator with a heavy hand: whatever the order of
-the scripts, each request ends once and nothing stays behind."""
+"""Random workers, some of which die, pause or repeat calls, and a careless operator: whatever the order of the scripts,
+each request ends once and nothing is left over."""
 # ctest: redis
 # ctest-once
 
@@ -24,7 +24,7 @@ class World:
         self.case, self.desk, self.client = case, desk, desk.client
         self.chance = random.Random(seed)
         self.names, self.replies, self.answers, self.cancelled = [], {}, {}, 0
-        self.made_up = {}  # <id> of the reply -> answers, of entries whose own id a producer has made up
+        self.made_up = {}  # reply id -> answers, for entries whose own id a producer has made up
         self.living, self.zombies, self.workers = [], [], 0
         self.seen, self.tries = set(), 0
         for _ in range(3):
@@ -39,7 +39,7 @@ class World:
         self.living.append(worker)
 
     def die(self):
-        """Its lease runs out. It may only be asleep: then it goes on with what it holds later."""
+        """Ends a worker's lease. The worker may only be asleep: then it later goes on with its entries."""
         worker = self.living.pop(self.chance.randrange(len(self.living)))
         self.client.delete(self.desk.key(f"alive:{worker.name}"))
         self.zombies.append(worker)
@@ -58,21 +58,21 @@ class World:
         self.seen.add(script)
         return self.desk.run(getattr(self.desk, script)(*arguments, **options))
 
-    # --- What is held ---
+    # --- Held entries ---
 
     def hold(self, worker, which, entries):
         for entry_id, *_, fields in entries:
             worker.held[which, entry_id] = dict(zip(fields[::2], fields[1::2]))
 
     def pick(self, worker, cancels=False):
-        """A class and some held entries of it: (entry id, name, whether it claims it)."""
+        """Returns a class and some held entries of it: (entry id, name, whether the entry claims the name)."""
         which = self.chance.choice(CLASSES)
         ids = [entry_id for (of, entry_id), fields in worker.held.items() if of == which and ("cancel" in fields) == cancels]
         ids = self.chance.sample(ids, min(len(ids), self.chance.randint(1, 4)))
         return which, [(i, worker.held[which, i].get("_id", PREFIX[which] + i), "_id" in worker.held[which, i]) for i in ids]
 
     def drop(self, worker, which, ids):
-        if self.chance.random() < 0.9:  # else the answer was lost: it comes again
+        if self.chance.random() < 0.9:  # otherwise the answer was lost, and the call is repeated
             for entry_id in ids:
                 worker.held.pop((which, entry_id), None)
 
@@ -81,7 +81,7 @@ class World:
         answers[of] = answers.get(of, 0) + 1
 
     def add(self, which, fields, entry_id="*"):
-        """The entry's name; None where Redis makes no more ids, or this one is not above the last."""
+        """Adds an entry and returns its name; None if Redis has no more ids, or this id is not above the last."""
         try:
             return PREFIX[which] + plain(self.client.xadd(self.desk.stream(which), fields, entry_id))
         except redis.ResponseError:
@@ -110,7 +110,7 @@ class World:
                 self.replies[name] = name
 
     def make_up(self):
-        """An entry id of a time to come; the last one of all again and again, though it may be in use."""
+        """Adds an entry with a future id; often the last possible one, though it may be in use."""
         reply = f"made-up-{self.tries}"
         self.tries += 1
         fields = {"text": "x", "id": reply}
@@ -148,7 +148,7 @@ class World:
             if result > 0:
                 self.answered(name, worker.held[which, entry_id].get("id"))
             if result == -3:
-                worker.held[which, entry_id].pop("_id")  # it goes by its own name from now on
+                worker.held[which, entry_id].pop("_id")  # it has its own name from now on
         self.drop(worker, which, [entry[0] for entry, result in zip(picked, results) if result != -3])
 
     def defer(self):
@@ -196,7 +196,7 @@ class World:
         self.call("promote", self.chance.randint(1, 10))
 
     def take(self):
-        """reclaim, fair or sweep."""
+        """Runs reclaim, fair or sweep."""
         worker, which = self.chance.choice(self.living), self.chance.choice(CLASSES)
         consumers = [plain(c["name"]) for c in self.client.xinfo_consumers(self.desk.stream(which), "sluice")]
         script, arguments = self.chance.choice([
@@ -209,7 +209,7 @@ class World:
         self.hold(worker, which, self.call("shed", self.chance.randint(5, 20), which=which, consumer=worker.name, most=3)[0])
 
     def heavy_hand(self):
-        """An operator destroys a group, deletes a consumer or takes names out of later."""
+        """An operator destroys a group, deletes a consumer or removes names from later."""
         stream, what = self.desk.stream(self.chance.choice(CLASSES)), self.chance.randrange(3)
         if what == 0:
             self.client.xgroup_destroy(stream, "sluice")

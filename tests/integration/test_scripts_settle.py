@@ -1,4 +1,4 @@
-"""lua/settle.lua: replies, names that are claimed, results streams, lonely runs, dead letters, races."""
+"""lua/settle.lua: replies, claimed names, results streams, lonely runs, dead letters, races."""
 # ctest: redis
 # ctest-once
 
@@ -15,7 +15,7 @@ class Settle(ScriptCase):
         return self.desk.run(self.desk.settle(*ends, **options))
 
     def retry(self, entry_id, name, carrier=None, workers="", which="normal"):
-        """An entry that claims `name`; `trouble` says that `carrier` has it."""
+        """Adds an entry that claims `name`; in `trouble`, `carrier` has that name."""
         self.desk.add(entry_id, which, _id=name, _attempt="2", _first_at="1", text="again")
         self.desk.read("me", which)
         if carrier:
@@ -29,7 +29,7 @@ class Settle(ScriptCase):
         reply = self.desk.reply("1-1")
         now = self.now()
         self.assertTrue(now - 60000 < int(reply.pop("done_at")) <= now)
-        self.assertTrue(now - 60000 < int(reply.pop("queued_ms")) <= now)  # entry 1-1 is as old as the clock
+        self.assertTrue(now - 60000 < int(reply.pop("queued_ms")) <= now)  # entry 1-1 dates from the clock's start
         self.assertEqual(reply, {"status": "done", "entry": "1-1", "model": "m", "revision": "r", "embedding": "v"})
         self.assertTrue(50000 < self.client.pttl(self.desk.key("reply:1-1")) <= 60000)
         self.assertEqual((self.desk.entries(), self.desk.owners()), ({}, {}))
@@ -40,7 +40,7 @@ class Settle(ScriptCase):
         self.assertEqual((list(self.desk.entries()), self.desk.reply("1-1")), (["1-1"], {}))
 
     def test_a_vector_comes_from_any_holder(self):
-        """And ends what is on record of the owner's runs; a refusal may come from anybody, too."""
+        """It also clears the record of the owner's runs; a refusal may come from any worker, too."""
         self.desk.deliver("you", "1-1", "2-1")
         self.client.hset(self.desk.key("trouble"), mapping={"1-1": "x", "9-1": "y"})
         self.assertEqual(self.settle(End("1-1"), End("2-1", "error")), [1, 1, 0, 0])
@@ -70,7 +70,8 @@ class Settle(ScriptCase):
         self.assertEqual((self.desk.reply("1-1")["status"], self.desk.reply("2-1").get("old")), ("done", None))
 
     def test_a_staged_reply_becomes_the_reply(self):
-        """With a time of its own, whatever stood there. A late one does not, nor does one for which there is a newer reply."""
+        """It has its own TTL and replaces any value there. A late one does not, nor one for which there is a newer
+        reply."""
         self.desk.deliver("me", *(f"{number}-1" for number in range(1, 5)))
         ends = [End(f"{number}-1", staged=self.desk.stage(number), ttl_ms=60000) for number in range(1, 5)]
         self.desk.do("XACK", self.desk.stream(), "sluice", "2-1")
@@ -82,7 +83,8 @@ class Settle(ScriptCase):
         self.assertEqual((self.desk.reply("2-1"), self.desk.reply("4-1"), self.desk.owners()), ({}, {"entry": "9-1"}, {}))
 
     def test_one_look_finds_what_is_pending(self):
-        """Also where others lie between, with the caller and with somebody else, and in any order; one gone is late."""
+        """It finds them in any order, also with other entries in between, held by the caller or by others; one that is
+        gone is late."""
         ids = [f"{number}-1" for number in range(1, 31)]
         self.desk.deliver("me", *ids)
         self.desk.do("XCLAIM", self.desk.stream(), "sluice", "you", 0, "28-1", "29-1")
@@ -98,7 +100,8 @@ class Settle(ScriptCase):
         self.assertEqual(self.client.info("commandstats")["cmdstat_xpending"]["calls"], 1)
 
     def test_a_vector_goes_into_another_hash_too(self):
-        """Plain or staged, of a reply that the next one of the same call replaces, and not of one that came too late."""
+        """The vector may be plain or staged, or of a reply that the same call's next one replaces, but not of a late
+        reply."""
         self.desk.deliver("me", *(f"{number}-1" for number in range(1, 7)))
         vector = lambda text: {"embedding": text}
         ends = [End("1-1", fields=vector("one"), into=("doc:1", "v"), notify="1"), End("2-1", fields=vector("two")),
@@ -116,7 +119,7 @@ class Settle(ScriptCase):
         self.assertEqual(self.client.lrange(self.desk.key("wake:1-1"), 0, -1), [b"1-1"])
 
     def test_another_hash_that_cannot_be_written_harms_nobody(self):
-        """Its type is wrong, or the worker has no right to it."""
+        """The hash has a wrong type, or the worker has no right to it."""
         self.desk.deliver("me", "1-1", "2-1", "3-1")
         self.client.set("doc:1", "text")
         self.client.execute_command("ACL", "SETUSER", "worker", "on", ">pw", "~sluice:*", "~doc:*", "+@all")
@@ -146,7 +149,7 @@ class Settle(ScriptCase):
         self.assertIsNone(self.desk.trouble("1-1"))
 
     def test_a_forged_name_changes_nothing(self):
-        """Unknown to trouble, carried by another entry, or of another class: each is a forgery."""
+        """A name unknown to trouble, carried by another entry, or of another class is forged."""
         for number, (name, carrier) in enumerate([("1-1", None), ("1-2", "6-6"), ("high:1-3", None)], start=20):
             self.retry(f"{number}-1", name, carrier)
         self.client.hset(self.desk.key("trouble"), "high:1-3", "1 0 22-1")
@@ -178,7 +181,7 @@ class Settle(ScriptCase):
         self.assertEqual(self.settle(End("7-1", name="1-1", claims=True)), [1, 2, 0])
 
     def test_a_name_is_only_asked_after_when_it_is_claimed(self):
-        """A plain request costs no look at trouble."""
+        """For a plain request trouble is not read."""
         self.desk.deliver("me", "1-1")
         self.client.config_resetstat()
         self.settle(End("1-1"))
@@ -199,7 +202,7 @@ class Settle(ScriptCase):
         self.assertEqual(self.desk.reply("1-1"), {})
 
     def test_a_late_answer_takes_back_its_own_run_of_that_entry_only(self):
-        """The group may have been made again under it: not pending, and still in its stream."""
+        """The group may have been created again meanwhile: the entry is not pending, but still in its stream."""
         for record, after in (("0 2 1-1 dead,me", "0 1 1-1 dead"), ("0 1 1-1 me", "0 0 1-1"), ("0 1 1-1 dead", "0 1 1-1 dead"),
                               ("1 1 7-1 me", "1 1 7-1 me")):
             self.client.hset(self.desk.key("trouble"), "1-1", record)
@@ -241,7 +244,7 @@ class Settle(ScriptCase):
         self.assertNotIn("dead", self.desk.reply("1-1"))
 
     def test_a_missing_right_is_no_side_matter(self):
-        """Without it nobody would be told: the entry stays pending until the right is there."""
+        """Without it the waiter would not be notified: the entry stays pending until the right is granted."""
         self.client.acl_setuser("worker", enabled=True, passwords=["+x"], commands=["+@all", "-rpush"], keys=["*"])
         self.desk.deliver("me", "1-1")
         call = self.desk.settle(End("1-1", notify="1"))
@@ -253,7 +256,7 @@ class Settle(ScriptCase):
     # --- Dead letters ---
 
     def test_poison_keeps_its_body(self):
-        """The producer's part of it: what a retry had added is not the request's."""
+        """Only the producer's fields are kept: those that a retry added are not part of the request."""
         self.retry("1-1", "1-1", carrier="1-1")
         self.settle(End("1-1", "dead", fields={"code": "poison", "message": "it crashed"}))
         (_, letter), = self.client.xrange(self.desk.key("dead"))
@@ -268,7 +271,7 @@ class Settle(ScriptCase):
         return self.settle(End(entry_id, "dead", fields={"code": "internal"}))
 
     def test_a_long_body_is_cut_and_marked(self):
-        """What is short stays whole, wherever it stands, and what is long keeps its beginning."""
+        """Short fields stay whole, wherever they are, and long ones keep their beginning."""
         self.assertEqual(self.bury("1-1", text="a" * 60000, meta="b" * 10000, id="mine"), [1, 0, 0])
         letter, = self.letters()
         self.assertEqual((letter["id"], letter["_cut"], letter["_entry"]), ("mine", "70014", "1-1"))
@@ -284,7 +287,8 @@ class Settle(ScriptCase):
         self.assertEqual(self.letters()[0], {"_entry": "1-1", "_code": "internal", "text": "a" * 65532})
 
     def test_letters_are_bounded_by_their_bytes(self):
-        """The oldest go, as many as the newest takes; what was deleted between does not count against anybody."""
+        """The oldest letters are removed to make room for the newest; bytes of letters deleted in between do not
+        count."""
         for number in range(3, 6):
             self.bury(f"{number}-1", text="x" * 1000)
         first, second, third = self.letters()
@@ -308,7 +312,7 @@ class Settle(ScriptCase):
     # --- Wake tokens ---
 
     def test_wake_tokens_that_nobody_fetches_do_not_grow(self):
-        """The same id again and again: the last 16 are kept."""
+        """With the same id again and again, the last 16 are kept."""
         ids = [f"{number}-1" for number in range(1, 41)]
         self.desk.deliver("me", *ids)
         for part in (ids[:30], ids[30:]):
@@ -324,13 +328,13 @@ class Settle(ScriptCase):
         self.desk.deliver("me", "1-1")
         result = self.settle(End("1-1", "dead"))
         self.assertEqual(result[:2], [1, 0])
-        self.assertGreaterEqual(result[2], 200)  # by whole nodes of the stream
+        self.assertGreaterEqual(result[2], 200)  # Redis trims whole nodes of the stream
         self.assertEqual(self.client.xlen(self.desk.key("dead")), 301 - result[2])
 
     # --- Races ---
 
     def test_two_workers_race_and_one_wins(self):
-        """Each entry settled by two clients at once, in different orders: one 1 and one late answer for each."""
+        """Two clients settle each entry at once, in different orders: one answer per entry is 1, the other late."""
         ids = [f"{i}-1" for i in range(1, 401)]
         self.desk.deliver("me", *ids)
         answers = {"me": {}, "you": {}}

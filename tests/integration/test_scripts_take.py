@@ -10,7 +10,7 @@ class Take(ScriptCase):
         return self.desk.run(getattr(self.desk, script)(*arguments, **options))
 
     def taken(self, answer):
-        """Ids of the entries in an answer."""
+        """Returns the ids of the entries in an answer."""
         return [entry[0] for entry in answer[0]]
 
     def consumers(self):
@@ -27,7 +27,7 @@ class Take(ScriptCase):
         self.assertEqual(self.run_call("join", model="a"), [1, ""])
         self.assertEqual(plain(self.client.hgetall(self.desk.key("meta"))), {"protocol": "1", "model_id": "a", "model": "name of a"})
         self.assertEqual(self.run_call("join", model="b", me="you"), [-2, "a (name of a)"])
-        self.client.hdel(self.desk.key("meta"), "model")  # a queue of an earlier version does not know it
+        self.client.hdel(self.desk.key("meta"), "model")  # a queue of an earlier version does not have it
         self.assertEqual(self.run_call("join", model="b", me="you"), [-2, "a"])
         self.client.hset(self.desk.key("meta"), "protocol", 2)
         self.assertEqual(self.run_call("join", model="a", me="you"), [-1, "2"])
@@ -45,7 +45,7 @@ class Take(ScriptCase):
     # --- address ---
 
     def test_where_an_answer_goes(self):
-        """Only well-formed fields, none of the text, and no name that is another request's."""
+        """The answer has only well-formed fields, no text, and no name of another request."""
         fields = {"text": "x" * 100000, "id": "mine", "notify": "1", "ttl": "60", "tenant": "a b", "_id": "9-9"}
         self.desk.add("1-1", **fields)
         self.desk.add("2-1", "low", id="x" * 129, inputs="[]")
@@ -63,7 +63,7 @@ class Take(ScriptCase):
         self.assertEqual(self.consumers(), {"me"})
 
     def test_no_more_than_some_bytes(self):
-        """What is larger than a call may bring is taken, too, and named."""
+        """An entry larger than a call may return is also taken, and only its id is returned."""
         for number in range(1, 5):
             self.desk.add(f"{number}-1", text="x" * 100 if number == 2 else "hello")
         self.desk.read("dead")
@@ -72,13 +72,13 @@ class Take(ScriptCase):
         self.assertEqual(self.desk.owners(), {"1-1": "me", "2-1": "me", "3-1": "me", "4-1": "dead"})
 
     def test_what_is_too_large_and_ahead_of_the_clock_can_be_ended(self):
-        """Only its owner may say how it ends."""
+        """Only its owner may end it, so reclaim makes the caller its owner."""
         self.desk.deliver("released", "9999999999999-1")
         self.assertEqual(self.run_call("reclaim", "released", most_bytes=5), [[], [], ["9999999999999-1"], 0, []])
         self.assertEqual(self.run_call("settle", End("9999999999999-1", "error"))[0], 1)
 
     def test_released_entries_can_be_suspect(self):
-        """Given back by one worker, while the run of another that crashed on it is still open."""
+        """One worker gave it back while the open run of another, which crashed, is still recorded."""
         self.desk.deliver("released", "1-1", "2-1")
         self.client.hset(self.desk.key("trouble"), "1-1", "0 2 1-1 a,b")
         self.assertEqual(self.run_call("reclaim", "released")[0],
@@ -102,7 +102,7 @@ class Take(ScriptCase):
         self.assertEqual(self.run_call("reclaim", "dead", which="low")[0][0][:3], ["7-1", 1, 1])
 
     def test_consumers_that_cannot_have_a_lease(self):
-        """They come after those that may, and are never alive."""
+        """They come after consumers that can, and are never alive."""
         self.desk.deliver("lives", "1-1")
         self.desk.deliver("dead", "2-1")
         self.desk.deliver("x" * 500, "3-1")
@@ -116,7 +116,7 @@ class Take(ScriptCase):
         self.assertEqual(self.consumers(), {"me"})
 
     def test_delivery_counts_stay(self):
-        """They rise with each look at the own list, so nothing may depend on them."""
+        """They rise with each read of the own list, so nothing may depend on them."""
         self.desk.deliver("dead", "1-1")
         self.run_call("reclaim", "dead")
         entry, = self.client.xpending_range(self.desk.stream(), "sluice", "-", "+", 10)
@@ -168,7 +168,7 @@ class Take(ScriptCase):
         self.assertEqual(self.run_call("charge", "7-1"), [1])
 
     def test_poison_is_three_workers_that_died(self):
-        """Each is charged, dies, and its entry is taken by the next; a fourth sees three."""
+        """Each worker charges a run, dies, and the next takes the entry; the fourth sees three runs."""
         self.desk.deliver("w1", "1-1")
         for run, (worker, heir) in enumerate(zip(("w1", "w2", "w3"), ("w2", "w3", "w4")), start=1):
             self.assertEqual(self.run_call("charge", "1-1", consumer=worker), [run])
@@ -176,7 +176,7 @@ class Take(ScriptCase):
             self.assertEqual(entries, [["1-1", 1, run, ["text", "hello"]]])
 
     def test_ten_deploys_charge_nobody(self):
-        """A worker starts its lonely run, is told to end and gives it back: no run stays open."""
+        """A worker starts the entry's lonely run, is stopped and gives the entry back: no run stays open."""
         self.desk.deliver("released", "1-1")
         for deploy in range(10):
             me = f"w{deploy}"
@@ -220,7 +220,7 @@ class Take(ScriptCase):
         return self.run_call("reclaim", worker, me=heir)
 
     def test_the_tenth_takeover_is_answered_unread(self):
-        """Ten workers die of it, none of which has charged anybody."""
+        """Ten workers die of it, each before it has charged a run."""
         self.desk.add("1-1", text="deadly", id="order 42/b", notify="1", ttl="60", tenant="a", meta="m")
         self.desk.read("w0")
         for number in range(1, 10):
@@ -246,7 +246,7 @@ class Take(ScriptCase):
         self.assertEqual((self.taken(answer := self.run_call("reclaim", "dead")), answer[3]), (["4-1"], 0))
 
     def test_a_charge_ends_the_count(self):
-        """A bystander of many kills is charged in between: it has been read."""
+        """A bystander in many kills is charged in between, which proves that it has been read."""
         self.desk.deliver("w0", "1-1")
         for number in range(1, 30):
             how = self.take_over(f"w{number - 1}", f"w{number}")[0][0][1]
@@ -368,7 +368,8 @@ class Take(ScriptCase):
         self.client.hset(self.desk.key("trouble"), name, f"1 0 {carrier or entry_id}")
 
     def test_shed_believes_no_forged_name(self):
-        """Unknown to trouble, carried by another entry, or of another class: each is a request like any other."""
+        """An entry whose name is unknown to trouble, carried by another entry, or of another class is a request like
+        any other."""
         for number, (name, carrier) in enumerate([("0-1", None), ("0-2", "5-5"), ("high:0-3", "3-1")], start=1):
             self.desk.add(f"{number}-1", _id=name, text="x")
             if carrier:
@@ -381,7 +382,8 @@ class Take(ScriptCase):
         self.assertEqual(self.taken(self.run_call("shed", 0)), [])
 
     def shed_all(self, cap, **options):
-        """As a worker calls it: until there is no more to take. Returns cancels and requests that it took."""
+        """Calls shed as a worker does, until there is no more to take. Returns the cancels and the requests that it
+        took."""
         after, before, more, calls, taken = "0-0", "0-0", 1, 0, []
         while more:
             answer = self.run_call("shed", cap, after=after, before=before, **options)
@@ -392,7 +394,7 @@ class Take(ScriptCase):
         return [i for i, cancel in taken if cancel], [i for i, cancel in taken if not cancel]
 
     def test_cancels_count_as_nobodys_request(self):
-        """A wall of them before and behind the requests: those within the cap stay, those above it go."""
+        """There are many before and after the requests: requests within the cap stay, those above it are removed."""
         for i in range(1, 1201):
             self.desk.add(f"{i}-1", cancel="7-7")
         for i in range(2001, 2021):
@@ -408,7 +410,8 @@ class Take(ScriptCase):
         self.assertEqual((len(set(cancels)), requests), (100, [f"{i}-1" for i in range(5100, 5000, -1)]))
 
     def test_shed_looks_for_cancels_only_once(self):
-        """Behind where it has looked; behind an id of the far future from the beginning, because newer ids are less."""
+        """It continues after the last id seen; if that is in the far future, from the beginning, because newer ids are
+        smaller."""
         now = int(self.client.time()[0]) * 1000
         self.desk.add(f"{now}-1", cancel="7-7")
         self.desk.add(f"{now}-2")
@@ -424,7 +427,7 @@ class Take(ScriptCase):
         self.assertEqual((self.taken(answer), answer[2], answer[3]), (["2-1", "1-1"], ["3-1"], 0), "one is too large to be read")
 
     def test_shed_looks_at_a_mebibyte_at_most(self):
-        """Then it goes on in the next call."""
+        """The next call continues there."""
         for i in range(1, 9):
             self.desk.add(f"{i}-1", text="x" * 500000)
         answer = self.run_call("shed", 2, most_bytes=16000000)
@@ -450,7 +453,7 @@ class Take(ScriptCase):
         self.assertEqual(self.run_call("settle", End("2-1", "error")), [1, 0, 0])
         self.assertEqual(self.run_call("settle", End("2-1"), consumer="you"), [0, 0, 0])
 
-    # --- 64 entries, and no further once 1 MiB was seen ---
+    # --- A call reads 64 entries, and no more once it has seen 1 MiB ---
 
     LARGE, LARGE_BYTES = 40, 300 * 1024  # four of these are more than 1 MiB
 
@@ -461,7 +464,7 @@ class Take(ScriptCase):
         pipe.execute()
 
     def read_by(self, call):
-        """How many messages a call reads, by Redis' own count of commands."""
+        """Returns how many messages a call reads, by Redis' own count of commands."""
         self.client.config_resetstat()
         answer = self.desk.run(call)
         stats = self.client.info("commandstats")
@@ -566,7 +569,7 @@ class Take(ScriptCase):
         self.assertEqual(self.taken(self.run_call("fair", "a", after="1-1")), ["4-1"])
 
     def test_fair_compares_ids_as_numbers(self):
-        """The cursor and the last id that was read: whichever is later."""
+        """It starts after the cursor or the last id read, whichever is later."""
         for entry_id in ("9-1", "10-9", "10-10", "10-18446744073709551615"):
             self.desk.add(entry_id)
         self.desk.read("you", count=2)

@@ -1,4 +1,4 @@
-"""Which server is the master: asked of sentinels, or of several servers in turn; and what is said when none is."""
+"""Finding the master: by asking sentinels, or several servers in turn; and the errors when there is none."""
 # ctest: threads
 # ctest-cost: 10
 
@@ -21,7 +21,7 @@ class Sentinels(SluiceCase):
         self.wait_finished(self.sender, self.sender.submit_many(texts(count, seed=seed), encoding="f32"))
 
     def fake_sentinel(self, answer):
-        """Answers SENTINEL GET-MASTER-ADDR-BY-NAME with what `answer` returns."""
+        """Starts a server that answers SENTINEL GET-MASTER-ADDR-BY-NAME with the result of `answer`."""
         server = RespServer(lambda words: answer() if words[0] == b"SENTINEL" else error("ERR unknown command"))
         self.children.append(server)
         return server
@@ -30,7 +30,7 @@ class Sentinels(SluiceCase):
         return self.run_sluice("submit", "--redis", url, "--queue", self.queue, *flags, "hello", environment=environment)
 
     def test_straight_line(self):
-        """Two of three sentinels are gone; the one that is there is asked, and remembered."""
+        """Two of three sentinels are gone; the remaining one is asked, and remembered."""
         group = self.group()
         group.sentinels[0].kill()
         group.sentinels[1].kill()
@@ -45,7 +45,7 @@ class Sentinels(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_passwords(self):
-        """The sentinels' password is one thing, the login of the server in the URL another."""
+        """The sentinels' password is independent of the server's login in the URL."""
         group = self.group(password="sentinel-word", server_password="server-word")
         secret = self.write("secret", "sentinel-word\n")
         url = group.url(login=":server-word@")
@@ -65,7 +65,7 @@ class Sentinels(SluiceCase):
         self.assertIn(b"not a redis+sentinel:// address", result.stderr)
 
     def test_encrypted(self):
-        """rediss+sentinel://: the sentinels and the server they name, both over TLS, through a failover."""
+        """rediss+sentinel:// uses TLS for the sentinels and for the server that they name, through a failover."""
         certificates = Certificates(self.path("certificates"))
         certificates.authority("ca").issue("all", "ca", ["127.0.0.1"])
         group = self.group(replicas=1, sentinels=1, tls=(certificates.crt("all"), certificates.key("all"), certificates.crt("ca")))
@@ -91,7 +91,8 @@ class Sentinels(SluiceCase):
         self.assertTrue(daemon.running())
 
     def test_sentinel_that_is_behind(self):
-        """It names a server that is a replica by now: not taken, asked again, and taken once it is master."""
+        """It names a server that is now a replica: that server is refused, asked again, and accepted once it is
+        master."""
         master, replica = TcpRedis(self.directory, "a"), TcpRedis(self.directory, "b")
         self.children += [master, replica]
         replica.follow(master)
@@ -107,7 +108,7 @@ class Sentinels(SluiceCase):
         self.assert_clean(replica)
 
     def test_sentinels_that_talk_nonsense(self):
-        """Every odd answer is a reason to ask the next one."""
+        """After any invalid answer the next sentinel is asked."""
         server = TcpRedis(self.directory, "a")
         self.children.append(server)
         self.sender = self.producer(server)
@@ -125,14 +126,14 @@ class Sentinels(SluiceCase):
         self.assertIn(b"no master found", result.stderr)
 
     def test_sentinel_as_a_server(self):
-        """redis:// at a sentinel's port is a mistake that is named."""
+        """redis:// at a sentinel's port is reported as a mistake."""
         group = self.group(replicas=0, sentinels=1)
         daemon = self.make_daemon(group.servers[0], address=f"redis://127.0.0.1:{group.sentinels[0].port}").start()
         self.assertNotEqual(daemon.wait_exit(), 0)
         self.assertIn("redis+sentinel://", daemon.read_log())
 
     def test_servers_in_turn(self):
-        """Without sentinels: the URL names the servers, and whoever is master is taken."""
+        """Without sentinels the URL lists the servers, and the daemon uses the one that is master."""
         servers = [TcpRedis(self.directory, name) for name in "abc"]
         self.children += servers
         url = "redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers) + "/0"

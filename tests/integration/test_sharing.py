@@ -16,7 +16,7 @@ class Sharing(SluiceCase):
         self.sender = self.producer(self.server)
 
     def test_both_daemons_work(self):
-        """Seen in the history of deliveries, not in what the daemons say about themselves."""
+        """The history of deliveries shows it, not the daemons' own reports."""
         from history import History
         daemons = [self.start_daemon(self.server, "--max-batch-tokens", "64") for _ in range(2)]
         names = [daemon.worker_name(self.client) for daemon in daemons]

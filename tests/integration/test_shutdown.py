@@ -1,4 +1,5 @@
-"""SIGTERM finishes what is in flight and gives the rest back; a second one leaves at once; nothing is lost either way."""
+"""After SIGTERM a worker finishes requests in flight and gives the rest back; after a second one it exits at once;
+nothing is lost either way."""
 # ctest: threads
 
 import signal
@@ -15,7 +16,7 @@ class Shutdown(SluiceCase):
         self.sender = self.producer(self.server)
 
     def wait_held(self, count=1):
-        """Until that many entries are in a daemon's hands and not yet answered."""
+        """Waits until a daemon holds that many unanswered entries."""
         self.wait_until(lambda: self.pending(self.client) >= count, "entries in a daemon's hands")
 
     def finish(self, *loads):
@@ -39,7 +40,7 @@ class Shutdown(SluiceCase):
         self.assertEqual(daemon.wait_exit(), 0)
 
     def test_in_flight_is_finished_or_given_back(self):
-        """Under load: exit 0, and whatever was not computed waits for the next daemon, given back."""
+        """Under load the daemon exits 0, and requests that were not computed are given back for the next daemon."""
         daemon = self.start_daemon(self.server, "--max-batch-rows", "4")
         load = self.start_load(self.server, depth=200)
         self.wait_held()
@@ -49,7 +50,7 @@ class Shutdown(SluiceCase):
         self.finish(load)
 
     def test_released_entries_are_taken_at_once(self):
-        """Given back entries need no lease to end: with a long lease they are still answered soon."""
+        """Returned entries do not wait for a lease to end: even with a long lease they are answered soon."""
         self.lease_ms = 60_000
         daemon = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "30000")
         self.sender.submit_many(texts(20, seed=2), encoding="f32")
@@ -69,7 +70,7 @@ class Shutdown(SluiceCase):
         self.finish()
 
     def test_second_signal_while_redis_is_silent(self):
-        """A daemon that cannot reach its Redis still leaves: at the second signal at once."""
+        """A daemon that cannot reach its Redis still exits, at the second signal at once."""
         daemon = self.start_daemon(self.server)
         load = self.start_load(self.server)
         self.wait_held()
@@ -91,7 +92,7 @@ class Shutdown(SluiceCase):
         self.finish(load)
 
     def test_term_before_redis_is_there(self):
-        """A daemon that still waits for its Redis leaves when told to."""
+        """A daemon that still waits for its Redis exits when told to."""
         self.server.kill()
         daemon = self.make_daemon(self.server).start()
         self.wait_until(lambda: "redis_unavailable" in daemon.read_log() or not daemon.running(), "a word about Redis")
@@ -99,7 +100,7 @@ class Shutdown(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_rolling_restart(self):
-        """Daemons are replaced one after the other under load; each leaves with 0."""
+        """Daemons are replaced one after the other under load; each exits with 0."""
         daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
         load = self.start_load(self.server)
         for round in range(4):

@@ -1,4 +1,4 @@
-"""Signals to a daemon: quiet and resume, a look at what it holds, a reload of its configuration."""
+"""Signals to a daemon: quiet and resume, a dump of held requests, a reload of the configuration."""
 
 import json
 import re
@@ -16,7 +16,7 @@ class Signals(SluiceCase):
         self.sender = self.producer(self.server)
 
     def quiet(self, daemon):
-        """TSTP, until no read of this worker waits for entries."""
+        """Sends TSTP and waits until no read of this worker waits for entries."""
         daemon.signal(signal.SIGTSTP)
         self.logged(daemon, " quiet signal=TSTP")
         self.wait_nobody_reads(self.client)
@@ -29,7 +29,7 @@ class Signals(SluiceCase):
         self.quiet(daemon)
         waiting = [self.sender.submit(text, id=f"q-{number}") for number, text in enumerate(texts(20, seed=2))]
         name = daemon.worker_name(self.client)
-        other = self.start_daemon(self.server, queue="other")  # the time it takes is time to take something wrongly
+        other = self.start_daemon(self.server, queue="other")  # its start gives the quiet worker time to take something wrongly
         self.assertEqual(other.stop(), 0)
         self.assertEqual(self.pending(self.client), 0)
         self.assertEqual(daemon.worker_name(self.client), name, "it keeps its lease")
@@ -51,7 +51,7 @@ class Signals(SluiceCase):
         self.assert_clean(self.server)
 
     def test_dump_of_what_is_held(self):
-        """A line for each held request; no text of a request is in it."""
+        """The dump has a line for each held request, without its text."""
         daemon = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
         entries = [self.sender.submit(f"secret words {number}", id=f"order-{number}").entries[0] for number in range(3)]
         self.wait_until(lambda: self.pending(self.client) == 3, "the worker to hold them")

@@ -1,4 +1,4 @@
-"""Looking at what a bulk job has made: `sluice similar` beside the same sums in Python, and what it refuses."""
+"""Searching the output of a bulk job: `sluice similar` against the same sums in Python, and its errors."""
 
 import json
 import math
@@ -41,7 +41,7 @@ class Similar(SluiceCase):
         return [json.loads(line) for line in self.similar(*arguments, "--json", **options).splitlines()]
 
     def expect(self, found, query, wanted):
-        """The rows found are the best of `wanted` (vectors by row, None where there is none), in order."""
+        """Asserts that the rows found are the best of `wanted` (vectors by row, None where there is none), in order."""
         asked = floats(self.reference()(query))
         scores = [None if row is None else cosine(floats(row), asked) for row in wanted]
         best = sorted((score for score in scores if score is not None), reverse=True)[:len(found)]
@@ -83,7 +83,7 @@ class Similar(SluiceCase):
             found = self.rows("--vectors", self.path(output), "--texts", source, "--query", "hello world", *how)
             for mine, theirs in zip(found, want):
                 self.assertAlmostEqual(mine["cosine"], theirs["cosine"], delta=2e-3 if "half" in output else 1e-9)
-        os.remove(self.path("v.npy.manifest.json"))  # vectors that no job of ours made
+        os.remove(self.path("v.npy.manifest.json"))  # vectors not made by a bulk job
         self.assertEqual(self.rows("--vectors", self.path("v.npy"), "--texts", source, "--query", "hello world", *how), want)
 
     def test_chunks_are_shown(self):
@@ -103,7 +103,7 @@ class Similar(SluiceCase):
         self.assertIn(" ".join(found[0]["text"][:20].split(" ")), people[0])
         self.write("in.txt", "\n".join(text[:3] for text in batch))
         self.similar("--vectors", output, "--texts", source, "--query", "the red queue", code=DATAERR, says="is the input the same?")
-        os.remove(output + ".chunks.npy")  # of an earlier version
+        os.remove(output + ".chunks.npy")  # as from an earlier version
         self.write("in.txt", "\n".join(batch))
         found = self.rows("--vectors", output, "--texts", source, "--query", "the red queue")
         self.assertEqual([line["text"] for line in found], [batch[line["document"]] for line in found])

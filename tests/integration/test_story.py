@@ -1,4 +1,5 @@
-"""`sluice get ID --story`: what is known of a request in each of its states, in order of time, for people and as JSON."""
+"""`sluice get ID --story`: the known events of a request in each of its states, in order of time, for people and as
+JSON."""
 # ctest-cost: 5
 
 import json
@@ -25,7 +26,8 @@ class Story(SluiceCase):
         return result.stdout.decode()
 
     def story(self, id, code=0):
-        """As JSON; without the events, whose names come as a second value. They are in order of time."""
+        """Returns the story from JSON without its events, and the events' names; asserts that events are in order of
+        time."""
         story = json.loads(self.get(id, "--json", code=code))
         events = story.pop("events")
         self.assertEqual(sorted(event["at"] for event in events), [event["at"] for event in events])
@@ -41,7 +43,7 @@ class Story(SluiceCase):
         return self.client.xadd(stream or self.stream, {"text": "x", **fields}).decode()
 
     def facts(self, name, status, class_name="normal", id=None, **more):
-        """What every story of a named request has, and more."""
+        """Returns the facts in every story of a named request, and those in `more`."""
         return {"queue": "test", "id": id or name, "status": status, "name": name, "class": class_name,
                 "submitted_at": int(re.search(r"\d+", name)[0]), **more}
 
@@ -60,7 +62,7 @@ class Story(SluiceCase):
         self.assertRegex(lines[-1], r"  in \d+[sm]  expires: the reply expires$")
 
     def test_error_and_dead(self):
-        """An error's letter, while it is there and when it was deleted; and a letter whose reply has expired."""
+        """Covers an error's letter, before and after it is deleted, and a letter whose reply has expired."""
         self.make_faulty(self.server, faults=["error:{kernel}"]).start().wait_ready(self.client)
         name = self.add(text="the kernel", max_attempts="1", tenant="acme")
         self.wait_until(lambda: self.client.exists(self.sender.key("reply:" + name)), "the reply")
@@ -104,7 +106,7 @@ class Story(SluiceCase):
         self.wait_until(lambda: "later" in self.get(name).splitlines()[0] and self.get(name).find("for attempt 2") > 0, "it to be parked")
 
     def test_waiting(self):
-        """Unread, before and after there is a group; given back; lost; read and deleted."""
+        """The request is unread, before and after the group exists; given back; lost; read and deleted."""
         name = self.add(tenant="acme")
         self.assertEqual(self.story(name), (self.facts(name, "queued", tenant="acme"), ["submitted", "waiting"]))
         self.assertIn("waiting: nobody has read it", self.get(name))
@@ -137,7 +139,8 @@ class Story(SluiceCase):
         self.assertRegex(self.get("low:1795252518106-0"), rf"to worker {WORKER}, which spoke \d+\.\d s ago")
 
     def test_with_a_worker_that_does_not_hold_it(self):
-        """By a tool's XCLAIM, for instance: as soon as the worker has spoken and held nothing, that is said."""
+        """This happens by a tool's XCLAIM, for instance: the story says so after a heartbeat of the worker that holds
+        nothing."""
         workers = self.sender.key("workers")
         name = self.client.xadd(self.stream, {"text": "x"}, id=f"{self.now_ms() - 60000}-0").decode()
         self.client.xgroup_create(self.stream, "sluice", "0")
@@ -151,7 +154,7 @@ class Story(SluiceCase):
         self.assertRegex(self.get(name), rf"waiting: with worker {WORKER} since then, which spoke \d+\.\d s ago and held nothing: it looks for")
 
     def test_with_somebody_who_is_no_worker(self):
-        """Whatever he calls himself."""
+        """The consumer may have any name."""
         self.client.xgroup_create(self.stream, "sluice", "0", mkstream=True)
         for consumer, shown in (("bobs laptop", "bobs laptop"), ("josé", "josé"), ("tab\tname", "tab?name"), (b"\xff", "?"), ("", ""),
                                 ("x" * 300, "x" * 255), (WORKER + " ", WORKER + " "), ("-7-0a1b2c3d4", "-7-0a1b2c3d4")):

@@ -1,4 +1,4 @@
-"""The straight line: plain XADD in, a reply HASH out, equal to `sluice embed`; and how the daemon ends."""
+"""The straight line: a plain XADD goes in, a reply HASH comes out, equal to `sluice embed`; and how the daemon ends."""
 # ctest: threads
 # ctest-cost: 5
 
@@ -15,7 +15,8 @@ EX_TEMPFAIL, EX_NOPERM = 75, 77
 
 class StraightLine(SluiceCase):
     def test_where_the_answer_is(self):
-        """The table of streams and reply keys in docs/protocol.md, each row with a request: also by name, by id, and cancelled."""
+        """Tries each row of the table of streams and reply keys in docs/protocol.md: also by name, by id, and
+        cancelled."""
         with open(os.path.join(SOURCE, "docs", "protocol.md"), encoding="utf-8") as page:
             rows = re.findall(r"^\| `(sluice:\{q\}:requests\S*)` \| `(\S+)` \| `(\S+)` \| `(\S+)` \|$", page.read(), re.M)
         self.assertEqual([row[0].partition("}:")[2] for row in rows], ["requests:high", "requests", "requests:low"])
@@ -35,7 +36,8 @@ class StraightLine(SluiceCase):
                 self.assertEqual(client.hmget(reply, "status", "entry"), [b"cancelled" if "delay" in fields else b"done", name.encode()])
 
     def test_into_a_hash_of_the_producers(self):
-        """The bytes of the reply, small or staged, beside what the hash has already; a request that fails writes nothing."""
+        """The hash gets the bytes of the reply, small or staged, and keeps its other fields; a failed request writes
+        nothing."""
         server = self.start_redis()
         self.start_daemon(server, "--into-keys", "doc:* item:[0-9]", model=self.make_model(hidden=768, layers=1))
         sender, client = self.producer(server), server.client()
@@ -63,7 +65,7 @@ class StraightLine(SluiceCase):
         self.assert_clean(server)
 
     def test_more_batches_than_threads(self):
-        """The worker cuts ahead: more batches are out than compute threads run."""
+        """The worker forms batches ahead: more are in flight than compute threads run."""
         server = self.start_redis()
         producer = self.producer(server)
         producer.submit_many([f"blue {i} stream" for i in range(400)], encoding="f32")
@@ -112,7 +114,7 @@ class StraightLine(SluiceCase):
     def test_redis_comes_and_goes(self):
         server = self.start_redis(aof="always")
         daemon = self.start_daemon(server)
-        # The alive key is set a little earlier; a connection that ends before it is ready is not "lost".
+        # The alive key is set a little before; a connection that ends before the daemon is ready is not "lost".
         self.wait_until(lambda: " ready " in daemon.read_log(), "the line that says ready", timeout=30)
         server.kill()
         self.wait_until(lambda: "redis_lost" in daemon.read_log(), "the loss to be seen", timeout=30)

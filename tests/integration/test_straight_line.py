@@ -96,7 +96,7 @@ class StraightLine(SluiceCase):
         self.finish()
 
     def test_same_id_again(self):
-        """A retried XADD is harmless, and the newest text wins whatever the order of computing."""
+        """A retried XADD is harmless, and the newest text wins in whatever order they are computed."""
         self.serve()
         self.sender.submit("the same text", id="twice", encoding="f32")
         again = self.client.xadd(self.sender.stream, {"text": "the same text", "id": "twice", "encoding": "f32"}).decode()
@@ -141,7 +141,7 @@ class StraightLine(SluiceCase):
         self.assertEqual(self.client.exists(self.sender.key(f"wake:{four.id}")), 0)
 
     def test_wake_key_of_wrong_type(self):
-        """A side key in the way never holds up the reply."""
+        """A side key of a wrong type never delays the reply."""
         self.serve()
         self.client.set(self.sender.key("wake:blocked"), "in the way", ex=1000)
         self.client.set(self.sender.key("reply:blocked"), "in the way", ex=1000)
@@ -150,7 +150,7 @@ class StraightLine(SluiceCase):
         self.finish()
 
     def test_truncate(self):
-        """Cut as the model says by default, refused where the request or the daemon says so."""
+        """A long text is cut at the model's limit by default, and refused if the request or the daemon says so."""
         long, fits = "hello " * 100, "world " * 62
         self.serve()
         cut = self.sender.submit(long)
@@ -200,7 +200,7 @@ class StraightLine(SluiceCase):
         self.assertEqual(padded, {r.text: self.sender.reply(r)[b"embedding"] for r in again})
 
     def test_fixed_window(self):
-        """A fixed window collects: what comes within it shares a batch, and an idle engine does not start early."""
+        """Requests that arrive within a fixed window share a batch, and an idle engine does not start early."""
         self.serve("--window", "fixed", "--window-ms", "400")
         requests = []
         for text in texts(8, seed=5, longest=4):
@@ -212,7 +212,7 @@ class StraightLine(SluiceCase):
         self.assertLessEqual(max(map(int, done)) - min(map(int, done)), 200)
 
     def test_small_batches(self):
-        """Limits of a batch bound it and lose nobody: one row, few tokens."""
+        """Limits of one row or a few tokens bound a batch and lose no request."""
         self.serve("--max-batch-rows", "1")
         self.sender.submit_many(texts(40, seed=6), encoding="f32")
         self.finish()
@@ -230,7 +230,7 @@ class StraightLine(SluiceCase):
         self.assertEqual(self.sender.reply(request)[b"embedding"], self.reference(flags=["--max-tokens", "16"])(text))
 
     def test_bf16_replies_equal_local_ones(self):
-        """Where the processor has bf16; elsewhere asking for it is an error that says so."""
+        """This needs a processor with bf16; on others, asking for bf16 is an error that says so."""
         result = self.run_sluice("embed", "--model", self.make_model(), "--precision", "bf16", "--input", "-",
                                  "--output", self.path("bf16.npy"), input=b"hello world\n")
         if result.returncode != 0:
@@ -246,7 +246,7 @@ class StraightLine(SluiceCase):
         self.assertEqual(self.sender.reply(requests[0])[b"precision"], b"bf16")
 
     def test_queue_name(self):
-        """Names may hold dots, dashes and underscores; each queue is its own."""
+        """Names may contain dots, dashes and underscores; each queue is separate."""
         for queue in ("a", "a.b-c_d", "0" * 64):
             self.start_daemon(self.server, queue=queue)
             sender = self.producer(self.server, queue=queue)

@@ -1,4 +1,4 @@
-"""The commands of a producer: `sluice submit` and `sluice get`; and what `sluice serve` refuses."""
+"""The commands of a producer: `sluice submit` and `sluice get`; and errors of `sluice serve`."""
 
 import json
 import struct
@@ -28,7 +28,7 @@ class Submit(SluiceCase):
         return result
 
     def test_submit_prints_ids_and_get_the_reply(self):
-        """From operands, a file and standard input."""
+        """Texts come from operands, a file and standard input."""
         batch = texts(120, seed=4)
         lines = "".join(text + "\n" for text in batch).encode()
         named = [self.sluice("submit", *batch[:2]), self.sluice("submit", "--input", "-", input=lines),
@@ -50,7 +50,7 @@ class Submit(SluiceCase):
         self.assertEqual(struct.pack("<64f", *reply["embedding"]), local(batch[1]))
 
     def test_wait_prints_replies_in_order(self):
-        """Of errors, too, and they end it with another code."""
+        """Error replies are printed, too, and change the exit code."""
         self.start_daemon(self.server)
         lines = self.sluice("submit", "--wait", "--encoding", "f32", input=b"hello\n\nthe red queue\n" * 200, code=DATAERR).stdout.splitlines()
         replies = [json.loads(line) for line in lines]
@@ -69,7 +69,7 @@ class Submit(SluiceCase):
         self.assertLessEqual(self.client.pttl(key), 50_000)
 
     def test_wait_is_not_told_of_an_earlier_request(self):
-        """Who uses an id again finds the token and the reply of the first one."""
+        """When an id is used again, the token and the reply of the first request still exist."""
         daemon = self.start_daemon(self.server)
         self.client.xadd(self.sender.stream, {"id": "mine", "text": "the first", "notify": "1"})
         self.wait_until(lambda: self.client.exists(self.sender.key("wake:mine")), "the first token")

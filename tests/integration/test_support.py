@@ -1,4 +1,4 @@
-"""What the tests lean on, where a mistake would make them fail for no fault of Sluice's."""
+"""Test support whose mistakes would make tests fail without a fault of Sluice's."""
 # ctest-once
 
 import os
@@ -42,7 +42,8 @@ class Support(SluiceCase):
 
 
 class OnServer(SluiceCase):
-    """tests/support/on_server.sh, by which `make test SERVER=...` runs: never on another server than it says, and never on none."""
+    """tests/support/on_server.sh, which `make test SERVER=...` uses: tests never run on a server other than the named
+    one, nor on none."""
 
     def on_server(self, program, command):
         done = subprocess.run([os.path.join(SOURCE, "tests", "support", "on_server.sh"), program, "sh", "-c", command],
@@ -50,7 +51,7 @@ class OnServer(SluiceCase):
         return done.returncode, done.stdout
 
     def wrapped(self, says):
-        """A program that starts the server that there is and calls itself something else."""
+        """Returns a program that starts the existing server under another version string."""
         path = self.write("server", f"#!/bin/sh\n[ \"$1\" != --version ] || exec echo '{says}'\nexec {shutil.which('redis-server')} \"$@\"\n")
         os.chmod(path, 0o755)
         return path
@@ -63,7 +64,7 @@ class OnServer(SluiceCase):
         self.assertEqual(self.on_server(server, "redis-server --version; exit 3")[0], 3)
 
     def test_a_run_without_a_server_fails(self):
-        code, text = self.on_server("redis-server", f"{shutil.which('redis-server')} --version")  # past the switch
+        code, text = self.on_server("redis-server", f"{shutil.which('redis-server')} --version")  # bypasses the switch
         self.assertEqual(code, 1, text)
         self.assertIn("nothing has started the server", text)
 

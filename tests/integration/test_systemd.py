@@ -1,4 +1,5 @@
-"""What `sluice serve` tells systemd (a unit of Type=notify with WatchdogSec); here the test is systemd: it reads the datagrams."""
+"""Notifications of `sluice serve` to systemd (a unit of Type=notify with WatchdogSec); here the test plays systemd and
+reads the datagrams."""
 
 import os
 import signal
@@ -17,7 +18,7 @@ class Systemd(SluiceCase):
         self.client = self.server.client()
 
     def listen(self, name):
-        """A socket that NOTIFY_SOCKET may name: `@` for an abstract one."""
+        """Returns a socket that NOTIFY_SOCKET may name; a leading `@` makes it abstract."""
         notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(notified.close)
         notified.bind(name.replace("@", "\0", 1))
@@ -25,7 +26,7 @@ class Systemd(SluiceCase):
         return notified
 
     def start(self, name, *flags, address="socket", **environment):
-        """A daemon as systemd starts it, and the socket on which it is heard."""
+        """Starts a daemon as systemd does; returns it and the socket that receives its notifications."""
         notified = self.listen(name)
         environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": str(int(2e6 * HALF_S)), **environment}
         return self.make_daemon(self.server, *flags, address=address, environment=environment).start(), notified
@@ -34,7 +35,7 @@ class Systemd(SluiceCase):
         return notified.recv(1000).decode()
 
     def hear_all(self, notified):
-        """What has come by now."""
+        """Returns all notifications received so far."""
         notified.setblocking(False)
         heard = []
         try:
@@ -50,7 +51,8 @@ class Systemd(SluiceCase):
             self.assertEqual(word, "WATCHDOG=1")
 
     def test_a_life(self):
-        """Ready once the queue is joined, a sign at half of the time after which systemd acts, and the beginning of the end."""
+        """The daemon reports ready once the queue is joined, a watchdog sign at half of systemd's timeout, and when it
+        begins to stop."""
         daemon, notified = self.start(self.path("notify"))
         self.hear_ready(notified)
         self.assertEqual(len(self.client.keys("sluice:{test}:alive:*")), 1)
@@ -63,7 +65,7 @@ class Systemd(SluiceCase):
         self.assertEqual(set(self.hear_all(notified)) - {"WATCHDOG=1"}, {"STOPPING=1"})
 
     def test_a_stopped_loop_says_nothing(self):
-        """The signs come from the event loop. Another daemon's tell the time."""
+        """The watchdog signs come from the event loop. Those of another daemon serve as a clock."""
         stopped, notified = self.start(f"@sluice-{os.getpid()}-stopped")
         self.hear_ready(notified)
         _, clock = self.start(f"@sluice-{os.getpid()}-clock")
@@ -79,7 +81,7 @@ class Systemd(SluiceCase):
         self.assertEqual(self.hear(notified), "WATCHDOG=1")
 
     def test_a_start_without_redis_ends(self):
-        """Else systemd would end the daemon, or wait for ever. It is ready to wait."""
+        """A daemon that waits for Redis reports ready; otherwise systemd would end it, or wait for ever."""
         daemon, notified = self.start(self.path("notify"), address=self.path("nobody"))
         self.hear_ready(notified)
         self.logged(daemon, "redis_unavailable")
@@ -92,7 +94,7 @@ class Systemd(SluiceCase):
         self.assertEqual(set(self.hear_all(notified)) - {"WATCHDOG=1"}, set())
 
     def test_a_daemon_of_two_queues_is_ready_with_the_second(self):
-        """One of them belongs to another model, so the daemon ends; it was not ready before it knew."""
+        """One of them belongs to another model, so the daemon ends; it did not report ready before it knew."""
         self.client.hset("sluice:{b}:meta", mapping={"protocol": "1", "model_id": "another"})
         notified = self.listen(self.path("notify"))
         model = self.make_model()

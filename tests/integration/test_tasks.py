@@ -1,4 +1,4 @@
-"""`classify` and `rerank` on the queue: the replies are what the local commands print, byte for byte."""
+"""`classify` and `rerank` on the queue: the replies equal the output of the local commands, byte for byte."""
 
 import base64
 import json
@@ -17,14 +17,14 @@ class Tasks(SluiceCase):
         self.sender = self.producer(self.server)
 
     def local(self, task, directory, texts, *arguments):
-        """The lines of the local command."""
+        """Returns the lines of the local command."""
         source = self.write("in.txt", "".join(text + "\n" for text in texts))
         result = self.run_sluice(task, "--model", directory, "--precision", "f32", "--input", source, *arguments)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout.splitlines()
 
     def scores(self, directory, query, documents, *arguments):
-        """The scores as they are printed."""
+        """Returns the scores as printed."""
         lines = self.local("rerank", directory, documents, "--query", query, *arguments)
         return [re.fullmatch(rb'{"index":\d+,"score":(.+)}', line)[1] for line in lines]
 
@@ -88,7 +88,7 @@ class Tasks(SluiceCase):
         self.assertEqual((self.reply(request)[b"index"], self.reply(request)[b"retryable"]), (b"1", b"0"))
 
     def test_wrong_tasks(self):
-        """Three queues, and what each of them does not."""
+        """Each of three queues refuses the tasks that it does not do."""
         for queue, model, does, wrong in (
                 ("embeds", self.make_model(), "embed", ("rerank", "classify", "summarise")),
                 ("one", self.make_classifier("one"), "rerank and classify", ("embed", "")),
@@ -105,7 +105,8 @@ class Tasks(SluiceCase):
             daemon.stop()
 
     def test_failures(self):
-        """A retry gives the same labels, what cannot be computed a dead letter, and one row's fault is that row's."""
+        """A retry gives the same labels, a request that cannot be computed becomes a dead letter, and one row's fault
+        affects only its request."""
         directory = self.make_classifier(labels=["a", "b"])
         [line] = self.local("classify", directory, ["the queue"])
         self.make_faulty(self.server, model=directory, faults=["flaky:{queue}:1", "nan:{kernel}"],
@@ -118,7 +119,7 @@ class Tasks(SluiceCase):
         self.assertEqual((letter[b"task"], letter[b"inputs"]), (b"classify", b'["a", "kernel"]'))
 
     def test_a_worker_is_killed(self):
-        """In the middle of its work: another one ends all of it, once and with the same scores."""
+        """A worker dies in the middle of its work: another one finishes all of it, once and with the same scores."""
         directory, client = self.make_classifier(), self.server.client()
         victim = self.start_slow(self.server, model=directory)
         documents = TEXTS[:4]

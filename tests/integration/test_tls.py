@@ -1,4 +1,4 @@
-"""TLS: the straight line over rediss://, against redis-server's own TLS; and every certificate that must not be believed."""
+"""TLS: the straight line over rediss://, against redis-server's own TLS; and all certificates that must be rejected."""
 # ctest: threads
 # ctest-cost: 40
 
@@ -25,7 +25,7 @@ class Tls(SluiceCase):
         self.server = None
 
     def serve_tls(self, name="server", hosts=("localhost", "127.0.0.1"), clients="no", issue=True, options=()):
-        """A Redis with a certificate of that name, on a TLS port only (and its socket, for the test itself)."""
+        """Starts a Redis with a certificate of that name, on a TLS port only (and its socket, for the test itself)."""
         if issue:
             self.certificates.issue(name, "ca", hosts)
         self.server = self.start_redis_tls(name, clients, options)
@@ -59,7 +59,8 @@ class Tls(SluiceCase):
         self.assert_clean(self.server)
 
     def assert_complains(self, words, *flags, host="127.0.0.1", url=None):
-        """The daemon says why it cannot connect, stays, and waits longer each time; `submit` says the same and exits 69."""
+        """Asserts that the daemon says why it cannot connect, keeps running, and waits longer each time; `submit` says
+        the same and exits 69."""
         daemon = self.make_daemon(self.server, *flags, address=url or self.url(host)).start()
         self.wait_until(lambda: self.waits(daemon) >= 4 or not daemon.running(), lambda: f"four tries:\n{daemon.read_log()}")
         log = daemon.read_log()
@@ -83,19 +84,19 @@ class Tls(SluiceCase):
             self.assertIn(result.returncode, (65, 66, 78), result.stderr)
             self.assertRegex(result.stderr.decode(), words)
 
-    # Good ones.
+    # Valid certificates.
 
     def test_address(self):
         self.serve_tls()
         self.assert_serves(*self.ca())
 
     def test_name(self):
-        """A host name is looked up, sent to the server, and looked for in the certificate."""
+        """A host name is resolved, sent to the server, and searched for in the certificate."""
         self.serve_tls(hosts=["localhost"])
         self.assert_serves(*self.ca(), host="localhost")
 
     def test_system_list(self):
-        """Without tls_ca_file the system's authorities count; OpenSSL lets the environment name another list."""
+        """Without tls_ca_file the system's authorities are used; OpenSSL lets the environment name another list."""
         self.serve_tls()
         self.assert_serves(environment={"SSL_CERT_FILE": self.certificates.crt("ca")})
 
@@ -111,7 +112,8 @@ class Tls(SluiceCase):
         self.assert_serves(*self.ca(), *self.pair("worker"))
 
     def test_redis_as_this_page_sets_it_up(self):
-        """The commands and settings of docs/redis.md in a folder of the test: clients without and with a certificate, and a renewal."""
+        """Runs the commands and settings of docs/redis.md in a test folder: clients without and with a certificate, and
+        a renewal."""
         with open(os.path.join(SOURCE, "docs", "redis.md"), encoding="utf-8") as file:
             page = file.read()
         folder = self.path("page")
@@ -156,7 +158,7 @@ class Tls(SluiceCase):
         self.assert_serves(*self.ca())
 
     def test_load(self):
-        """Long texts and long replies, and Redis killed in the middle of it."""
+        """Long texts and long replies are exchanged, and Redis is killed in between."""
         self.serve_tls()
         self.start_daemon(self.server, *self.ca(), address=self.url())
         load = self.start_load(self.server, longest=4000)
@@ -186,7 +188,7 @@ class Tls(SluiceCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn(b'"done"', result.stdout)
 
-    # Bad ones.
+    # Invalid certificates.
 
     def test_expired(self):
         self.certificates.issue("old", "ca", ["127.0.0.1"], days=-1)
@@ -199,7 +201,7 @@ class Tls(SluiceCase):
         self.assert_complains("the server's certificate is for another host than localhost", *self.ca(), host="localhost")
 
     def test_name_in_the_subject_only(self):
-        """A host name outside of subjectAltName counts by old custom; an address never does."""
+        """A host name outside subjectAltName is accepted by old custom; an address never is."""
         self.serve_tls("127.0.0.1", hosts=["localhost"])
         self.assert_complains("for another host", *self.ca())
 
@@ -233,7 +235,7 @@ class Tls(SluiceCase):
         self.assert_complains("TLS", *self.ca())
 
     def test_plain_client(self):
-        """redis:// on a TLS port."""
+        """A plain redis:// client connects to a TLS port."""
         self.serve_tls()
         self.assert_complains("rediss://", url=f"redis://127.0.0.1:{self.port}")
 
@@ -252,7 +254,7 @@ class Tls(SluiceCase):
         self.assert_refuses_to_start("go together", "--tls-cert-file", self.certificates.crt("worker"))
 
     def test_files_without_tls(self):
-        """Who names an authority believes that the connection is encrypted."""
+        """A user who names an authority expects an encrypted connection."""
         self.assert_refuses_to_start("not a rediss:// address", *self.ca(), url="redis://127.0.0.1:1")
 
     def test_renewed_certificates(self):
@@ -268,7 +270,7 @@ class Tls(SluiceCase):
         self.roundtrip(1)
         self.move_server("old", "ca")
         self.wait_until(lambda: "has expired" in daemon.read_log(), "a complaint")
-        # All is signed by another authority now.
+        # Now another authority signs all certificates.
         self.certificates.issue("new", "next", ["127.0.0.1"]).issue("worker", "next")
         shutil.copy(self.certificates.crt("next"), trusted)
         for path, target in ((self.certificates.crt("worker"), own.crt("w")), (self.certificates.key("worker"), own.key("w"))):
@@ -280,7 +282,7 @@ class Tls(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
 
     def move_server(self, name, authority):
-        """The same Redis with another certificate."""
+        """Restarts the same Redis with another certificate."""
         self.server.stop()
         options = self.server.options
         for flag, value in (("--tls-cert-file", self.certificates.crt(name)), ("--tls-key-file", self.certificates.key(name)),

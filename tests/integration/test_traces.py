@@ -1,5 +1,5 @@
-"""The file of traces: spans of requests and of their batches, as OTLP JSON that a collector takes. Every line is read by a strict reader
-of ExportTraceServiceRequest, by the rules of the OTLP specification for JSON."""
+"""The file of traces: spans of requests and of their batches, as OTLP JSON that a collector accepts. Every line is read
+by a strict reader of ExportTraceServiceRequest, by the rules of the OTLP specification for JSON."""
 # ctest-cost: 10
 
 import json
@@ -32,7 +32,7 @@ def of_hex(text, digits):
 
 
 def nanoseconds(text):
-    assert re.fullmatch(r"1[6-9]\d{17}|2\d{18}", text), text  # a string, and of this century
+    assert re.fullmatch(r"1[6-9]\d{17}|2\d{18}", text), text  # a string, and a time of this century
     return int(text)
 
 
@@ -85,7 +85,7 @@ class Traces(SluiceCase):
         self.file = self.path("traces.jsonl")
 
     def spans(self, path=None):
-        """Of requests by their trace, and of batches by their id."""
+        """Returns the spans of requests by their trace, and those of batches by their id."""
         with open(path or self.file, encoding="utf-8") as file:
             text = file.read()
         self.assertTrue(text.endswith("\n") or not text)
@@ -98,7 +98,7 @@ class Traces(SluiceCase):
         return (make or self.make_daemon)(self.server, "--traces", self.file, **options).start().wait_ready(self.client)
 
     def tasks(self, daemon):
-        """Name and blocked signals of each thread."""
+        """Yields the name and blocked signals of each thread."""
         for task in pathlib.Path(f"/proc/{daemon.process.pid}/task").iterdir():
             status = (task / "status").read_text()
             yield re.search(r"Name:\t(.*)", status)[1], int(re.search(r"SigBlk:\t(.*)", status)[1], 16)
@@ -119,7 +119,7 @@ class Traces(SluiceCase):
         requests, batches = self.spans()
         (span,), (batch,) = requests.values(), batches.values()
         self.assertEqual((span["traceId"], span["parentSpanId"], span["traceState"]), (context[3:35], context[36:52], "a=1,b=2"))
-        self.assertEqual(span["flags"], 0x301)  # sampled, and the parent is of another process
+        self.assertEqual(span["flags"], 0x301)  # sampled, and the parent is in another process
         self.assertEqual(span["name"], "process sluice:{test}:requests")
         self.assertEqual([event["name"] for event in span["events"]], ["tokenised", "compute begins", "computed"])
         self.assertEqual(span["links"], [{"traceId": batch["traceId"], "spanId": batch["spanId"]}])
@@ -149,7 +149,7 @@ class Traces(SluiceCase):
         self.assertEqual(set(self.spans()[0]), {context[3:35] for context in sampled})
 
     def test_links_of_batches(self):
-        """Many requests, some of several texts, some not sampled: each links to a batch that links back, once."""
+        """Among many requests, some of several texts, some not sampled, each links to a batch that links back, once."""
         daemon = self.trace()
         contexts = [parent("01" if number % 3 else "00") for number in range(300)]
         for number, context in enumerate(contexts):
@@ -168,7 +168,7 @@ class Traces(SluiceCase):
         self.assertEqual(len({batch["traceId"] for batch in batches.values()}), len(batches))
 
     def test_failures(self):
-        """A refused request, and one that fails, is tried again and dies: a span for each run."""
+        """A refused request, and one that fails, is retried and becomes a dead letter, have a span for each run."""
         daemon = self.make_faulty(self.server, "--traces", self.file, "--backoff-ms", "20", faults=["error:{kernel}"])
         daemon.start().wait_ready(self.client)
         wrong, doomed = parent(), parent()

@@ -1,4 +1,5 @@
-"""Redis refuses in many voices, and each has one behaviour (docs/redis.md, "What Redis says and what the daemon does")."""
+"""Redis' many kinds of refusal, and the daemon's behaviour for each (docs/redis.md, "What Redis says and what the
+daemon does")."""
 # ctest: threads
 # ctest-cost: 15
 
@@ -12,7 +13,7 @@ from producer import Journal
 from resp_server import Voices
 from scripts import source
 
-# What Redis 7.0 says, word for word where it matters.
+# Messages of Redis 7.0, word for word where it matters.
 WAITING = {
     "LOADING": "LOADING Redis is loading the dataset in memory",
     "BUSY": "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
@@ -67,8 +68,9 @@ class VoicesOfRedis(SluiceCase):
         self.voices.voice = lambda words: None
 
     def test_what_is_waited_out(self):
-        """While Redis speaks so nothing is claimed, nobody is hurried, and the log says why; afterwards all is answered. A queue
-        for each voice, side by side. MOVED is to where nobody is: back to the address that we know."""
+        """While Redis answers this way nothing is claimed, the daemon waits, and the log says why; afterwards all is
+        answered. There is one queue for each message, side by side. MOVED points to an address without a server: the
+        daemon returns to its own."""
         runs = []
         for name, text in {**WAITING, **PASSING}.items():
             sender, voices = self.producer(self.server, name.lower(), Journal()), self.make_voices()
@@ -94,7 +96,7 @@ class VoicesOfRedis(SluiceCase):
             self.assertEqual(daemon.stop(), 0)
 
     def check_results_kept(self, text):
-        """The voice comes at the settle: what has been computed is kept and not computed again."""
+        """The refusal comes at the settle: finished results are kept and not computed again."""
         daemon = self.start()
         settle = digest("settle")
         self.voices.voice = lambda words: text if words[0] == b"EVALSHA" and words[1] == settle else None
@@ -109,7 +111,7 @@ class VoicesOfRedis(SluiceCase):
         self.assertEqual(daemon.stop(), 0)
         counts = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", daemon.read_log().splitlines()[-1])}
         self.assertEqual(counts["done"], 60)
-        # An answer of the own pending list that was under way with a settle may bring back what that has just ended.
+        # An answer from the own pending list, in flight during a settle, may return entries that the settle has just ended.
         self.assertEqual(counts["rows"] - counts["late"], 60)
 
     def check_ends(self, text, **said):
@@ -134,11 +136,12 @@ class VoicesOfRedis(SluiceCase):
                 self.check_ends(ENDING[name])
 
     def test_what_ends_the_daemon_between_three_looks(self):
-        """The looks for ids ahead go out together. The first refusal closes the connection, and with it the other two."""
+        """The checks for future ids are sent together. The first refusal closes the connection, and so ends the other
+        two."""
         self.check_ends(ENDING["NOPERM"], commands=(b"XRANGE",))
 
     def test_protected_mode(self):
-        """Said to a stranger before anything else, in the place of the first answer."""
+        """Redis sends it to a stranger in place of the first answer."""
         self.voices.voice = lambda words: ENDING["DENIED"] if words[0] == b"CLIENT" else None
         daemon = self.make_daemon(self.server, address=self.voices.address).start()
         self.assertEqual(daemon.wait_exit(), 77, daemon.read_log())
@@ -152,7 +155,7 @@ class VoicesOfRedis(SluiceCase):
         self.assertGreater(lines, 0)
         self.assertLess(lines, (self.voices.spoken - spoken) / 2)
 
-    # What the commands of a person say.
+    # Output of the commands that people use.
 
     def test_submit(self):
         for name, text in {**WAITING, **PASSING, **ENDING}.items():
@@ -161,8 +164,8 @@ class VoicesOfRedis(SluiceCase):
             self.assertEqual(result.returncode, 77 if name in ENDING else 69, (name, result.stderr))
             self.assertIn(text[:60].encode(), result.stderr, name)
 
-    # Rights, taken from a real user one by one while its worker runs: the log names what is missing. (What is missing at the
-    # join: test_acl.py.)
+    # Rights are taken from a real user one by one while its worker runs: the log names the missing one. (test_acl.py tests
+    # rights that are missing at the join.)
 
     def open_port(self):
         self.server.cleanup()
