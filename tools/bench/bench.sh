@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what docs/speed.md reports: ratios within one run, medians, and the machine they were taken on.
+# Takes the measurements of docs/speed.md: ratios within one run, medians, and the machine that they were taken on.
 #   tools/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|http|reclaim|takeover|waiters|features|scripts|looks|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
@@ -12,7 +12,7 @@ parts=("$@")
 sluice=$build/sluice developer=$build/tools/sluice_dev
 folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
-# The MiniLM-L6 shape with random weights, written when it is first wanted.
+# The MiniLM-L6 shape with random weights, written at its first use.
 minilm() {
   [ -d "$folder/minilm" ] || /usr/bin/python3 -B "$here/shapes.py" minilm "$folder/minilm"
   echo "$folder/minilm"
@@ -34,7 +34,7 @@ for part in "${parts[@]}"; do
       "$developer" bench queue --model "$(minilm)"
       "$developer" bench queue --model "$(minilm)" --appendonly
       ;;
-    growth) # in what waits, and in threads; in tokens: see engine
+    growth) # with queue depth and threads; for tokens see engine
       "$developer" bench queue --model "$(minilm)" --encodings f32 --depths 1000,10000,100000,1000000,10000000 # 1.1 GB in Redis
       for threads in $(seq "$(nproc)"); do
         "$sluice" bench e2e --model "$(minilm)" --threads "$threads" --no-alone

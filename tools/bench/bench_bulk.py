@@ -1,16 +1,16 @@
 #!/usr/bin/python3
 """Bulk jobs beside the engine's own ceiling, on the same rows, threads and machine.
 
-    bench_bulk.py BUILD rates [ROWS [ROUNDS]]    local and through a queue, in turn with the ceiling
+    bench_bulk.py BUILD rates [ROWS [ROUNDS]]    local and through a queue, alternating with the ceiling
     bench_bulk.py BUILD flat [ROWS ...]          the job alone (null engine) at several sizes, without its start
 
 A job's rate is its rows over the wall time of the whole process, from its start (the model is read) to its end (every file is
 on the disk and has its SHA-256). The ceiling has all texts tokenised and sorted beforehand and keeps no vector. Through a
 queue, Redis, one daemon and the job share the cores that the engine has for itself in the ceiling.
 
-`flat` says the job's own processor time apart from the kernel's, which is that of writing vectors and of memory that is used for
-the first time: a virtual machine may take many times as long for a page that its host has yet to find. So a model of few
-floats shows what the job itself does, and writing as many bytes without a job what the rest is."""
+`flat` reports the job's own processor time separately from the kernel's, which goes into writing vectors and first use
+of memory: a virtual machine may take many times as long for a page that its host still has to find. So a model with few
+floats shows the job's own work, and writing as many bytes without a job shows the rest."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def queue(folder, texts):
 def rates(rows=1_000_000, rounds=2):
     with tempfile.TemporaryDirectory() as folder:
         texts = os.path.join(folder, "texts.txt")
-        # By another process: a child counts the memory that its parent has when it begins.
+        # In another process, because a child's peak includes the memory that its parent has when it starts.
         said = subprocess.run([sys.executable, SOURCE / "tools/bench/bulk_rows.py", str(rows), texts], check=True, capture_output=True)
         print(f"{rows:,} rows, {said.stdout.decode().strip()}; {os.path.getsize(texts) / rows:.0f} bytes on average", flush=True)
         shares, peaks = {local: [], queue: []}, {local: [], queue: []}
@@ -111,7 +111,7 @@ def write_lines(path, rows):
 
 
 def plain_writing(folder, size):
-    """Seconds of processor time of a program that does nothing but write so many bytes into a file, in pieces as a job's."""
+    """Seconds of processor time for only writing `size` bytes into a file, in pieces of a job's size."""
     path, piece = os.path.join(folder, "plain"), bytes(256 * 192 * 4)
     started = time.thread_time()
     with open(path, "wb", buffering=0) as file:
@@ -123,7 +123,7 @@ def plain_writing(folder, size):
 
 
 class Rows:
-    """Jobs with one model (null engine) at several sizes, less what a job of one row takes."""
+    """Jobs with one model (null engine) at several sizes, minus the time of a job of one row."""
 
     def __init__(self, folder, name, place):
         self.name, self.folder, self.output = name, folder, os.path.join(folder, "v.npy")
@@ -131,7 +131,7 @@ class Rows:
         self.start = (0, 0)
 
     def measure(self, rounds):
-        """Seconds of processor time that are the program's and the kernel's, medians; and the last run."""
+        """Medians of the program's and the kernel's processor time, in seconds; and the last run."""
         runs = [Run(self.job) for _ in range(rounds)]
         spent = [statistics.median(getattr(run, part) for run in runs) for part in ("user_s", "kernel_s")]
         return [seconds - start for seconds, start in zip(spent, self.start)], runs[-1]

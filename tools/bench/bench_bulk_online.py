@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Online requests beside a bulk job through the same queue: what becomes of their 99th percentile.
+"""Online requests beside a bulk job through the same queue: the effect on their 99th percentile.
 
     bench_bulk_online.py BUILD [SHARE [SECONDS [DAEMON FLAG ...]]]
 
-Single texts arrive at random times (Poisson) at SHARE percent of what the daemon can do with such requests, which is measured
-first. One job runs all the time and is stopped (SIGSTOP) in every other interval, so that both are measured in turn; the first
-second of each does not count. The latency is the time of the entry in the results stream less that of the request, both by
-Redis' clock, in ms."""
+Single texts arrive at random times (Poisson) at SHARE percent of the daemon's capacity for such requests, which is
+measured first. One job runs all the time and is stopped (SIGSTOP) in every other interval, so that both cases
+alternate; the first second of each does not count. The latency is the time of the entry in the results stream minus
+that of the request, both by Redis' clock, in ms."""
 
 import os
 import pathlib
@@ -41,8 +41,8 @@ def millis(entry):
 
 
 class Online:
-    """Sends single texts at a rate, and finds out how long each took. By a bare socket, because it shares the machine's cores
-    with what is measured: the Redis package would need more than Redis."""
+    """Sends single texts at a rate, and measures how long each took. It uses a bare socket because it shares the cores
+    with the measured processes: the Redis package would need more processor time than Redis."""
 
     def __init__(self, server, texts):
         self.client, self.texts, self.random = server.client(), texts, random.Random(1)
@@ -54,14 +54,14 @@ class Online:
     def send(self, count):
         commands = []
         for _ in range(count):
-            self.sent += 1  # no two are equal: those would be computed once
+            self.sent += 1  # no two are equal, because equal texts are computed once
             text = f"{self.random.choice(self.texts)} {self.sent}".encode()
             commands.append(REQUEST % (len(text), text))
         self.socket.sendall(b"".join(commands))
         return [self.answers.readline() and self.answers.readline().rstrip() for _ in range(count)]
 
     def run(self, rate, seconds):
-        """The latencies of what was asked behind the first second, in ms."""
+        """The latencies of requests sent after the first second, in ms."""
         begin = time.monotonic()
         due, entries = begin, []
         while (now := time.monotonic()) < begin + seconds:
@@ -97,7 +97,7 @@ def capacity(online, count):
 
 
 def percentile(values, share):
-    """Of whole milliseconds, as if those of one were spread evenly over it."""
+    """The percentile of whole milliseconds, with the values of each millisecond spread evenly over it."""
     rank = int(share * len(values))
     found = sorted(values)[rank]
     return found - 0.5 + (rank - sum(value < found for value in values)) / values.count(found)

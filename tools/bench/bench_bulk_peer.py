@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""A bulk job beside sentence-transformers' encode: same file, same model, same threads, in turn.
+"""A bulk job compared with sentence-transformers' encode: same file, same model, same threads, alternating.
 
     bench_bulk_peer.py BUILD PYTHON [ROWS [ROUNDS]]
 
-PYTHON is an interpreter that has sentence-transformers and its torch. Both read a file of lines and write an .npy; the time is
-that of the whole process (for sentence-transformers also that of `encode` alone, without importing torch), the memory its
-peak. Once each computes in f32, which is what sentence-transformers does unless it is told otherwise, and once in bf16."""
+PYTHON is an interpreter with sentence-transformers and its torch. Both read a file of lines and write an .npy; the time
+is that of the whole process (for sentence-transformers also that of `encode` alone, without importing torch), the
+memory its peak. Each computes once in f32, the default of sentence-transformers, and once in bf16."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The whole daemon: with a real engine the latency of one text after the other, memory, and what those who watch it cost; with a
-null engine what a request costs Redis.
+"""The whole daemon: with a real engine the latency of single texts in sequence, memory, and the cost of monitoring;
+with a null engine the cost of a request in Redis.
 
 usage: bench_daemon.py BUILD_DIR [latency|memory|http|redis ...]
 """
@@ -27,7 +27,7 @@ STREAM, REPLY, WAKE = "sluice:{default}:requests", "sluice:{default}:reply:", "s
 
 
 def mixed_texts(count):
-    """Real texts of mixed length: package summaries and descriptions from the sample, joined to 1 … 12 of them."""
+    """Real texts of mixed length: 1 … 12 package summaries and descriptions from the sample, joined."""
     lines = [line.replace("\t", ": ") for line in (SOURCE / "tools/demo/packages.tsv").read_text().splitlines()]
     rng = random.Random(1)
     return [". ".join(rng.sample(lines, min(12, 1 + int(rng.expovariate(0.6))))) for _ in range(count)]
@@ -49,7 +49,7 @@ def drain(client):
 
 
 def ask(client, text):
-    """One request by its wake token: (ms from XADD to reply, the engine's own ms)."""
+    """Sends one request and waits for its wake token: (ms from XADD to reply, the engine's own ms)."""
     started = time.perf_counter()
     entry = client.xadd(STREAM, {"text": text, "encoding": "f32", "notify": "1"}).decode()
     assert client.blpop([WAKE + entry], timeout=30), "no reply"
@@ -62,7 +62,7 @@ def threads(pid):
 
 
 def waited_ms(pids):
-    """How long the threads of these processes have waited for a processor that others had."""
+    """Milliseconds for which the threads of these processes have waited for a processor."""
     waited = 0
     for pid in pids:
         for thread in threads(pid):
@@ -78,7 +78,7 @@ def schedule(pids, policy, priority):
 
 
 def go_first(pids):
-    """Puts these processes before all others of the machine, as if it were idle; False where that is not allowed."""
+    """Schedules these processes before all others, as on an idle machine; False if that is not allowed."""
     try:
         schedule(pids, os.SCHED_RR, 2)
     except PermissionError:
@@ -138,7 +138,7 @@ def memory():
 
 
 def watch(port, paths):
-    """Asks for these paths, as a scraper or an open page does; returns ms of each."""
+    """Requests these paths, as a scraper or an open page does; returns the ms of each."""
     connection, took = http.client.HTTPConnection("127.0.0.1", port, timeout=30), []
     for path in paths:
         started = time.perf_counter()
@@ -155,8 +155,9 @@ def cpu_ns(pid):
 
 
 def http_cost(rounds=20, seconds=3):
-    """A saturated daemon with nobody watching, scraped once a second, and with the dashboard's page of dead letters open, in turn.
-    The daemon computes in all of its time, so what watching takes of the rate is what its I/O thread and the admin API's take more."""
+    """Alternates a saturated daemon without monitoring, scraped once a second, and with the dashboard's page of dead
+    letters open. The daemon computes all the time, so monitoring lowers its rate by the added time of its I/O thread
+    and the admin API's."""
     watched = {"nobody": (), "scrape": ("/metrics",), "page": ("/api/queues?queue=default", "/api/dead?queue=default")}
     port = free_port()
     with minilm() as stage:
@@ -166,7 +167,7 @@ def http_cost(rounds=20, seconds=3):
         serving = [number for number, name in names.items() if number == daemon.pid or name.startswith("admin")]
         texts, rates, takes, times = summaries * 10, {}, {}, {}
         for round_ in range(rounds):
-            for at in range(len(watched)):  # each comes first in a third of the rounds
+            for at in range(len(watched)):  # each is first in a third of the rounds
                 who, paths = list(watched.items())[(at + round_) % len(watched)]
                 if stage.client.xlen(STREAM) < 10_000:
                     fill(stage.client, texts)
@@ -194,7 +195,7 @@ def chunks(client):
 
 
 def redis_round(queues, encoding, count=40_000):
-    """us of Redis' main thread for a request, from XADD to the reply, and bytes that a reply takes, with a daemon for each queue."""
+    """us of Redis' main thread per request, from XADD to the reply, and bytes per reply, with one daemon per queue."""
     with minilm() as stage:
         names = [f"queue{number}" for number in range(queues)]
         stage.daemons = [Daemon(stage.folder.name, number, stage.server.socket, stage.model, name, ["--backend", "null"]).start()

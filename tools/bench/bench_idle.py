@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""What idle workers cost Redis, by their number: calls a second and the time of its main thread.
+"""The cost of idle workers in Redis, by their number: calls per second and the time of its main thread.
 
-usage: bench_idle.py BUILD_DIR [WORKERS ...]      10r: that many real daemons; 100: one, and 99 connections that send what an
-                                                  idle worker sends that is not the housekeeper
-LOOK_S=20 is for how long each is looked at. Calls are counted as clients send them; those inside scripts are counted beside."""
+usage: bench_idle.py BUILD_DIR [WORKERS ...]      10r: ten real daemons; 100: one, and 99 connections that send the commands
+                                                  of an idle worker other than the housekeeper
+LOOK_S=20 sets how long each is observed. Calls are counted as clients send them; those inside scripts separately."""
 
 import asyncio
 import os
@@ -46,8 +46,9 @@ async def send_at(writer, every, phase, data, stop):
 
 
 async def idle_worker(path, desk, digests, number, stop):
-    """Sends what src/redis does for an idle worker: pulse, INFO and a look at what is pending with it each second, renew at a third of a lease of 5 s, and a read
-    that blocks for 2 s. Its rank is too low to take the chores from the one that is real."""
+    """Sends what src/redis sends for an idle worker: pulse, INFO and a list of its pending entries each second, renew
+    at a third of a lease of 5 s, and a read that blocks for 2 s. Its rank is too low to take the chores from the real
+    worker."""
     name, phase = f"simulated-{number}-00000000", (number * 0.618) % 1
     connections = [await asyncio.open_unix_connection(path) for _ in range(2)]
     drains = [asyncio.create_task(drain(reader)) for reader, _ in connections]

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""What it costs Redis to look at a queue, for the scripts that a daemon calls now and then, while 10^3 to 10^7 entries wait.
+"""The cost in Redis of the scripts with which a daemon inspects a queue now and then, while 10^3 to 10^7 entries wait.
 
 usage: bench_looks.py [DEPTHS [CALLS]]
 
-Entries are of one tenant, 2,000 are in the hands of a worker, and as many before them were settled. Time is what the main
-thread of Redis used for a call (used_cpu of INFO)."""
+Entries are of one tenant, a worker holds 2,000, and as many before them were settled. Time is that of Redis' main
+thread for a call (used_cpu of INFO)."""
 
 import pathlib
 import sys
@@ -30,7 +30,7 @@ def fill(desk, count):
 
 
 def prepare(desk, depth):
-    """Returns the id of an entry in the middle of those that wait."""
+    """Fills the queue; returns the id of an entry in the middle of those that wait."""
     desk.client.flushall()
     desk.groups()
     fill(desk, 2 * HELD + depth // 2)
@@ -49,7 +49,7 @@ def used(client):
 
 
 def run(client, call, times):
-    """us of the main thread for a call."""
+    """us of the main thread per call."""
     digest = client.script_load(source(call.script))
     pipe = client.pipeline(transaction=False)
     for _ in range(times):

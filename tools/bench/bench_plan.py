@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""What `sluice plan` says of one worker beside what a daemon does, at a tenth, a half and 85 % of what it can do.
+"""Compares the predictions of `sluice plan` for one worker with a daemon, at a tenth, a half and 85 % of its capacity.
 
-usage: bench_plan.py BUILD_DIR [SECONDS]      of the run at full load, 25 unless given; the whole takes some twelve times as long
-MODEL=DIR is for another model than MiniLM's shape with random weights, SLUICE_PRECISION=f32 and the like for the daemon and the plan.
-Texts are one to six lines of tools/demo/packages.tsv. Redis and the producer are on the cores of the daemon: what they take for a
-request is measured in each run, and told to the plans just after it, of which the mean counts. Ends with 1 where a p50 is off by more than 15 % or a p99 by more than 30 %."""
+usage: bench_plan.py BUILD_DIR [SECONDS]      of the run at full load, 25 by default; the whole takes about twelve times that
+MODEL=DIR selects another model than MiniLM's shape with random weights, SLUICE_PRECISION=f32 and the like the precision of
+daemon and plan. Texts are one to six lines of tools/demo/packages.tsv. Redis and the producer run on the daemon's cores:
+their time per request is measured in each run and passed to the plans right after it, whose mean counts. Exits with 1 if a
+p50 is off by more than 15 % or a p99 by more than 30 %."""
 
 import json
 import os
@@ -19,11 +20,11 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 SLUICE = pathlib.Path(sys.argv[1]).resolve() / "sluice"
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 25
-LOADS = ((0.1, 1.5), (0.5, 1.5), (0.85, 6))  # load, and how many times SECONDS: a queue's p99 needs many requests
+LOADS = ((0.1, 1.5), (0.5, 1.5), (0.85, 6))  # load, and its length in SECONDS: a queue's p99 needs many requests
 OFF = {"p50_ms": 0.15, "p99_ms": 0.30}
 MACHINE = ("batch_us", "token_ns", "square_ps", "help", "alone", "crowded", "hop_us", "tokenise_us", "reply_us")
-PLANS = 2  # of each load
-WAKES = 8  # of a daemon's threads for a request by itself
+PLANS = 2  # per load
+WAKES = 8  # of a daemon's threads for a single request
 
 
 def sluice(*words):
@@ -31,7 +32,8 @@ def sluice(*words):
 
 
 def write_texts(path):
-    """In each sixty of them all numbers of lines come as often, so that every part of the file has about the same lengths."""
+    """Each block of sixty texts has every number of lines equally often, so that all parts of the file have about the
+    same lengths."""
     lines = [line.split("\t")[1].strip() for line in open(HERE.parent / "demo/packages.tsv", encoding="utf-8")]
     draw = random.Random(1)
     with open(path, "w", encoding="utf-8") as file:
@@ -41,13 +43,13 @@ def write_texts(path):
 
 
 def processor_s():
-    """Of all processes that have ended."""
+    """Processor time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def e2e(folder, seconds, *words):
-    """A run of bench e2e, with the time that Redis and the producer took for a request."""
+    """Runs bench e2e; the result includes the time of Redis and the producer per request."""
     path, before = os.path.join(folder, "e2e.json"), processor_s()
     sluice("bench", "e2e", "--duration-ms", int(seconds * 1000), "--no-alone", "--default-encoding", "f32", "--json", path, *words)
     with open(path, encoding="utf-8") as file:
@@ -57,7 +59,7 @@ def e2e(folder, seconds, *words):
 
 
 def measure_constants(folder):
-    """What docs/scale.md says of a request without an engine, from which plan.c has its constants."""
+    """Measures the figures of docs/scale.md for a request without an engine, from which plan.c takes its constants."""
     null = ("--backend", "null", "--tokens", 16, "--no-full", "--rate")
     slow, fast = e2e(folder, 5, *null, 100), e2e(folder, 5, *null, 1000)
     print(f"null engine: p50 {slow['p50_ms']:.2f} ms at 100 a second; {fast['cpu_us_per_text'] / WAKES:.0f} us of processor time for each time "
@@ -65,7 +67,7 @@ def measure_constants(folder):
 
 
 class Comparison:
-    """A model, and texts for it."""
+    """A model and its texts."""
 
     def __init__(self, folder, model):
         self.folder, self.texts = folder, os.path.join(folder, "texts")
@@ -80,7 +82,7 @@ class Comparison:
         return e2e(self.folder, seconds, *self.words, "--input", self.texts, *words)
 
     def full(self):
-        """What the daemon does at most."""
+        """Measures the daemon's maximum rate."""
         seen = self.run(SECONDS)
         found = self.plan(1, seen["beside_us"])
         print(", ".join(f"{key} {found[key]}" for key in MACHINE))
@@ -89,7 +91,7 @@ class Comparison:
         return seen
 
     def at(self, load, times, full):
-        """A row of the table; whether it is as good as it is to be."""
+        """Prints a row of the table; returns whether the plan is accurate enough."""
         rate = max(1, round(load * full["texts_per_s"]))
         seen = self.run(times * SECONDS, "--rate", rate, "--no-full")
         plans = [self.plan(rate, seen["beside_us"])["simulated"][0] for _ in range(PLANS)]

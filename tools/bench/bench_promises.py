@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""What the promises of the queue cost: taking over from a dead worker, a thousand clients that wait, requests that use
-features beside plain ones, and an occasional request of class high behind a backlog.
+"""The cost of the queue's promises: taking over from a dead worker, a thousand clients that wait, requests with
+features compared with plain ones, and an occasional request of class high behind a backlog.
 
 usage: bench_promises.py BUILD_DIR [reclaim|takeover|waiters|features|high ...]
-HELD=100,4000 names other numbers of held requests for takeover; BACKLOG=20000 and FLAGS="--target-p99-ms 20" other numbers of
-waiting ones and flags of the daemon for high.
+HELD=100,4000 sets the numbers of held requests for takeover; BACKLOG=20000 and FLAGS="--target-p99-ms 20" set the
+numbers of waiting requests and the daemon's flags for high.
 """
 import os
 import pathlib
@@ -40,7 +40,8 @@ def share(values, part):
 # --- reclaim
 
 def reclaim(kills=40, held=20):
-    """kill -9 of a worker that holds entries in its window, while another one is idle. From the kill to each reply."""
+    """The time from the kill -9 of a worker that holds entries in its window to each reply, while another one is
+    idle."""
     for lease in (500, 1500):
         times = []
         with null_engine() as stage:
@@ -53,7 +54,7 @@ def reclaim(kills=40, held=20):
                 wait_until(lambda: stage.client.xpending(STREAM, "sluice")["pending"] == held, "all to be held",
                            ignore=(redis.ResponseError,))  # no group yet
                 heir = stage.daemon("--lease-ms", lease)
-                time.sleep(1.2 * lease / 1000)  # who has just come judges nobody for a lease; that is not what is measured
+                time.sleep(1.2 * lease / 1000)  # a new worker judges nobody for a lease, which is not measured
                 victim.kill()
                 killed = time.time()
                 wait_until(lambda: stage.client.xlen(STREAM) == 0, "all to be answered")
@@ -69,7 +70,8 @@ def reclaim(kills=40, held=20):
 # --- takeover
 
 def seconds(held, aof, dead):
-    """Until an idle worker has answered so many requests, which a worker without a lease holds, or nobody has read."""
+    """The time until an idle worker has answered `held` requests that are held by a worker without a lease, or
+    unread."""
     with null_engine(aof, where="/tmp") as stage:
         stage.client.xgroup_create(STREAM, "sluice", "0", mkstream=True)
         for first in range(0, held, 10000):
@@ -87,7 +89,7 @@ def seconds(held, aof, dead):
 
 
 def takeover():
-    """From the start of a worker to the last answer: half a second of it is the lease that it waits before it judges anybody."""
+    """The time from a worker's start to the last answer; for half a second of it, a lease, the worker judges nobody."""
     for aof in ("everysec", "always"):
         for held in map(int, os.environ.get("HELD", "100,4000,100000").split(",")):
             for dead in (False, True):
@@ -107,7 +109,7 @@ def encode_bytes(*words):
 
 
 class Connections:
-    """Many plain sockets, as many clients have them."""
+    """Many plain sockets, one per client."""
 
     def __init__(self, path, count):
         self.selector, self.sockets = selectors.DefaultSelector(), []
@@ -147,7 +149,7 @@ def by_wake_list(stage, ids, submit):
 
 
 def by_results_stream(stage, ids, submit):
-    """One reader for all of them, as a web process has it."""
+    """One reader waits for all of them, as in a web process."""
     last, seen = "0", {}
     sent = submit(notify="stream:web")
     while len(seen) < len(ids):
@@ -158,7 +160,7 @@ def by_results_stream(stage, ids, submit):
 
 
 def by_polling(stage, ids, submit, pause=0.02):
-    """Each client asks every 20 ms."""
+    """Each client polls every 20 ms."""
     connections = Connections(stage.server.socket, len(ids))
     sent, seen, due = submit(), {}, [0.0] * len(ids)
     while len(seen) < len(ids):
@@ -175,7 +177,7 @@ def by_polling(stage, ids, submit, pause=0.02):
 
 
 def waiters(count=1000, rounds=5):
-    """A thousand clients wait for a thousand replies; an engine that takes its time is not needed to see what waiting costs."""
+    """A thousand clients wait for a thousand replies; the cost of waiting shows without a real engine."""
     ways = {"poll each 20 ms": by_polling, "wake list": by_wake_list, "results stream": by_results_stream}
     found = {way: [] for way in ways}
     with null_engine() as stage:
@@ -226,7 +228,7 @@ FEATURES = ("class", "expires_in", "tenant", "meta", "id", "notify")
 
 
 def rate(binary, features, requests, aof):
-    """Requests per second of a full queue, and the time of Redis for each in microseconds."""
+    """Requests per second of a full queue, and Redis' time per request in microseconds."""
     with null_engine(aof) as stage:
         keys = [STREAM + ":high", STREAM, STREAM + ":low"]
         for key in keys:
@@ -243,8 +245,8 @@ def rate(binary, features, requests, aof):
 
 
 def features(requests=60000, rounds=3):
-    """Requests that use a feature, one by one and all together, beside plain ones; and beside an older build's plain ones
-    when OLDER_SLUICE names one."""
+    """Compares requests that use features, one by one and all together, with plain ones; and with an older build's
+    plain ones if OLDER_SLUICE names one."""
     new = str(BUILD / "sluice")
     kinds = {"plain": (new, ()), **{name: (new, (name,)) for name in FEATURES}, "all but notify": (new, FEATURES[:-1]),
              "all": (new, FEATURES)}
@@ -267,7 +269,7 @@ def features(requests=60000, rounds=3):
 
 
 def backlog(server, texts):
-    """Requests without notice whose replies are soon gone, over a bare socket."""
+    """Adds requests without notification whose replies expire soon, over a bare socket."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(server.socket)
     answers = connection.makefile("rb")
@@ -282,8 +284,8 @@ def backlog(server, texts):
 
 
 def behind(stage, texts, every):
-    """While these wait: the times of single requests of class high, in ms, how many others ended meanwhile, and how many of
-    the backlog ended in a second. every 0: none are sent."""
+    """Returns, while `texts` wait: the times of single requests of class high, in ms, how many others ended during
+    each, and how many of the backlog ended per second. every 0: none are sent."""
     backlog(stage.server, texts)
     client, times, passed = stage.client, [], []
     left = lambda: client.xlen(STREAM)  # noqa: E731
@@ -306,7 +308,8 @@ def behind(stage, texts, every):
 
 
 def high(every=0.1):
-    """With the model that comes with Sluice, in f32. `high` comes every tenth of a second, and not at all in every other run."""
+    """Uses the shipped model in f32. A request of class high comes every tenth of a second, and none in every other
+    run."""
     texts, _ = rows(40_000)
     longest = sorted(texts, key=len)[-2000:]
     kinds = {"mixed": texts, "long": longest}

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""What each transition costs Redis for one request: the scripts of lua/, called in the sizes in which the daemon calls them.
+"""The cost in Redis of each transition per request: the scripts of lua/, called with the daemon's batch sizes.
 
 usage: bench_scripts.py [ROUNDS]
 
-Time is what the main thread of Redis used (used_cpu of INFO): the script, and reading its arguments and writing to the
-append-only file; unlike the clock it does not run while others have the processor. Each round starts on an empty server; the
-medians of the rounds are printed, the lowest in brackets."""
+Time is the processor time of Redis' main thread (used_cpu of INFO): the script, reading its arguments and writing to
+the append-only file; unlike the clock it does not run while others have the processor. Each round starts on an empty
+server; the medians of the rounds are printed, with the lowest in brackets."""
 
 import pathlib
 import statistics
@@ -36,7 +36,7 @@ class Bench:
         return cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]
 
     def run(self, left, per_call, prepare, make_calls):
-        """us of the main thread for each entry; `left` stay in their stream."""
+        """us of the main thread per entry; `left` entries stay in their stream."""
         client = self.desk.client
         client.flushall()
         self.desk.groups()

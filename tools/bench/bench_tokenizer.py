@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Our tokenizer beside the `tokenizers` package: the same model folder, the same lines, one core each, one after the other,
-both by processor time.
+"""Our tokenizer compared with the `tokenizers` package: the same model folder, the same lines, one core each, one after
+the other, both by processor time.
 
 usage: bench_tokenizer.py SLUICE_DEV MODEL_DIR FILE [ROUNDS]
 """

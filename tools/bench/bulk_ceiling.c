@@ -1,9 +1,9 @@
-/* What the engine can do with a file of texts when nothing else is to be done: the ceiling of bulk jobs.
+/* The engine's rate on a file of texts without any other work: the ceiling of bulk jobs.
  *
  *     bulk_ceiling MODEL LINES THREADS TOKENS
  *
- * All texts are tokenised and sorted beforehand; then threads run batches of at most TOKENS tokens out of memory, and
- * nobody looks at the vectors. Prints rows per second and seconds of processor time of that part alone. */
+ * All texts are tokenised and sorted beforehand; then threads run batches of at most TOKENS tokens from memory, and the
+ * vectors are discarded. Prints rows per second and seconds of processor time of that part alone. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

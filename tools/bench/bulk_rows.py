@@ -1,5 +1,5 @@
-"""Real rows for the measurements of bulk jobs: paragraphs of English man pages, fortunes and Debian's package descriptions, as
-far as the machine has them; then the same again with variation, until there are enough. No two rows are equal.
+"""Real rows for the measurements of bulk jobs: paragraphs of English man pages, fortunes and Debian's package
+descriptions, if the machine has them; then variations of these, until there are enough. No two rows are equal.
 
     bulk_rows.py ROWS FILE
 """
@@ -18,7 +18,7 @@ REQUEST = re.compile(r"^[.'](?:BR?|IR?|RB|RI|BI|IB|SM|SB) +(.*)")
 
 
 def descriptions():
-    """Of the packages that apt knows of: name and one line each; else the demo's sample of them."""
+    """The name and one-line description of each package that apt knows; without apt lists, the demo's sample."""
     said = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, check=False).stdout.decode("utf-8", "replace")
     found = re.findall(r"^Package: (.*)\n(?:.+\n)*?Description: (.*)", said, re.MULTILINE)
     if not found:
@@ -35,7 +35,8 @@ def fortunes():
 
 
 def paragraphs(page):
-    """The running text of a man page, roughly: requests that set a word in another font are text, all others end a paragraph."""
+    """Roughly the running text of a man page: requests that set a word in another font are text, all others end a
+    paragraph."""
     lines = []
     for line in itertools.chain(page.splitlines(), ["."]):
         fonts = REQUEST.match(line)
@@ -56,14 +57,14 @@ def man_pages():
 
 
 def rows(count):
-    """So many of them in one mixed order, and how many are as somebody wrote them."""
+    """`count` rows in mixed order, and how many of them are unmodified."""
     rng = random.Random(20261121)
     real = list(dict.fromkeys(itertools.chain(descriptions(), fortunes(), man_pages())))
     real = [text for text in real if text.strip() and "\n" not in text and "\r" not in text and "\0" not in text]
     rng.shuffle(real)
     out = real[:count]
     seen = set(out)
-    while len(out) < count:  # one text with the beginning or end of another, which keeps the spread of lengths
+    while len(out) < count:  # joins the beginning of one text to another, which keeps the spread of lengths
         a, b = real[len(out) % len(real)].split(), rng.choice(real).split()
         cut = rng.randrange(len(a) + 1)
         text = " ".join(a[:cut] + b[:max(1, len(a) - cut)])

@@ -1,5 +1,5 @@
-/* A plan is a graph of one operation, whose tensors say by ragged offsets where each row begins and by lengths where it
- * ends. Source: cuDNN backend API reference 9, "Graph API", CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR. */
+/* A plan is a graph of one operation; its tensors give the beginning of each row by ragged offsets and its end by
+ * lengths. Source: cuDNN backend API reference 9, "Graph API", CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR. */
 #include "cudnn_attention.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 
 enum { DESCRIPTORS_MAX = 32, CONFIGS_MAX = 8, CONFIGS_TRIED = 4 };
 
-/* How a graph's tensors are told apart. */
+/* The ids of a graph's tensors. */
 enum tensor_name {
     QUERIES = 1,
     KEYS,
@@ -28,10 +28,10 @@ enum { TENSORS = CONTEXT_STARTS };
 struct cudnn_plan {
     struct cudnn_plan *next;
     uint32_t rows, longest;
-    cudnn_descriptor made[DESCRIPTORS_MAX]; /* all of them, to be destroyed in the end */
+    cudnn_descriptor made[DESCRIPTORS_MAX]; /* all of them, to destroy in the end */
     uint32_t made_count;
     cudnn_descriptor plan;
-    struct err why; /* there is none; STATUS_OK: there is one */
+    struct err why; /* STATUS_OK: the plan exists; otherwise why it does not */
 };
 
 struct cudnn {
@@ -43,12 +43,12 @@ struct cudnn {
 
 /* --- the library ---------------------------------------------------------------------------------------------------
  *
- * It is opened when it is first asked for: under its name, else in $CUDNN_PATH/lib (the folder of NVIDIA's Python
- * wheel, which torch brings along), else where the toolkit has its libraries. */
+ * It is opened at its first use: by its name, else in $CUDNN_PATH/lib (the folder of NVIDIA's Python wheel, which torch
+ * installs), else in the toolkit's folder of libraries. */
 
 #define LIBRARY "libcudnn.so.9"
 
-/* Where the toolkit that this was built with has its libraries. */
+/* The folder of libraries of the toolkit that this was built with. */
 #ifndef SLUICE_CUDA_LIBRARY_DIR
 #define SLUICE_CUDA_LIBRARY_DIR "/usr/local/cuda/lib64"
 #endif
@@ -91,7 +91,7 @@ static enum status fill_table(struct cudnn_api *api, struct err *err)
 }
 
 static struct cudnn_api table;
-static struct err reason; /* of a table that could not be filled */
+static struct err reason; /* why the table could not be filled */
 
 static void fill_once(void)
 {
@@ -107,7 +107,7 @@ enum status cudnn_api_real(const struct cudnn_api **out, struct err *err)
     return STATUS_OK;
 }
 
-/* What an answer of cuDNN's means. It cannot tell a lost device from a failed call, so the runtime is asked. */
+/* The status of a cuDNN answer. cuDNN cannot tell a lost device from a failed call, so the runtime is asked. */
 static enum status check(const struct cudnn *cudnn, int answer, const char *what, struct err *err)
 {
     const struct cudnn_api *api = cudnn->options.api;
@@ -160,7 +160,7 @@ static enum status finish(const struct maker *m, cudnn_descriptor descriptor, co
     return check(m->cudnn, m->cudnn->options.api->cudnnBackendFinalize(descriptor), what, err);
 }
 
-/* A tensor of four dimensions. `starts`: the tensor of where each row begins, or NULL. */
+/* A tensor of four dimensions. `starts`: the tensor with the beginning of each row, or NULL. */
 static enum status make_tensor(const struct maker *m, enum tensor_name name, enum cudnn_data_type type,
                                const int64_t *size, const int64_t *stride, cudnn_descriptor starts,
                                cudnn_descriptor *out, struct err *err)
@@ -179,7 +179,7 @@ static enum status make_tensor(const struct maker *m, enum tensor_name name, enu
     return finish(m, *out, "a tensor", err);
 }
 
-/* One number for each of `count` rows, or one alone. */
+/* A tensor of one number for each of `count` rows, or of a single number. */
 static enum status make_list(const struct maker *m, enum tensor_name name, enum cudnn_data_type type, int64_t count,
                              cudnn_descriptor *out, struct err *err)
 {
@@ -246,7 +246,7 @@ static enum status find_configs(const struct maker *m, cudnn_descriptor operatio
                    cudnn->options.api->cudnnGetVersion());
 }
 
-/* Whether an engine can be made ready, in the memory that there is. */
+/* Makes the plan with an engine. Errors: STATUS_UNSUPPORTED (the workspace is too small), or those of cuDNN. */
 static enum status try_config(const struct maker *m, cudnn_descriptor config, struct err *err)
 {
     const struct cudnn *cudnn = m->cudnn;
@@ -267,7 +267,7 @@ static enum status try_config(const struct maker *m, cudnn_descriptor config, st
     return STATUS_OK;
 }
 
-/* The first engine that does. */
+/* Makes the plan with the first engine that works. */
 static enum status make_plan(const struct maker *m, struct err *err)
 {
     cudnn_descriptor operation, configs[CONFIGS_MAX];

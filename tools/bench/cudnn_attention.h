@@ -1,12 +1,11 @@
-/* cuDNN's scaled dot product attention on ragged rows: another maker's kernels, to compare ours with in numbers and
- * time (gpu_attention.c).
+/* cuDNN's scaled dot product attention on ragged rows: another maker's kernels, with which gpu_attention.c compares the
+ * numbers and times of ours.
  *
- * cuDNN makes a plan for a number of rows and a longest row; which rows these are, it reads from device memory when it
- * runs.
+ * cuDNN makes a plan for a number of rows and a longest row; it reads the actual rows from device memory when it runs.
  *
  * cuDNN is not part of NVIDIA's toolkit, so nothing of it is needed to build: its few calls and numbers are declared
- * here, under names of our own (cudnn_numbers.c holds them against cuDNN's headers where there are some). A field of
- * the table is named as the call that it holds. Descriptors are opaque; what they are is told by attributes.
+ * here, under names of our own (cudnn_numbers.c checks them against cuDNN's headers where they exist). A field of the
+ * table has the name of the call that it holds. Descriptors are opaque, and are described by attributes.
  * Source: cuDNN 9.13 backend API reference, whose numbers are part of its binary interface. */
 #ifndef TESTS_GPU_CUDNN_ATTENTION_H
 #define TESTS_GPU_CUDNN_ATTENTION_H
@@ -49,7 +48,7 @@ enum cudnn_attribute {
     DNN_TENSOR_STRIDE = 903,
     DNN_TENSOR_NUMBER = 906,
     DNN_TENSOR_BY_VALUE = 908,
-    DNN_TENSOR_STARTS = 913, /* a tensor of where each row begins, in elements */
+    DNN_TENSOR_STARTS = 913, /* a tensor with the beginning of each row, in elements */
     DNN_PACK_NUMBERS = 1000,
     DNN_PACK_POINTERS = 1001,
     DNN_PACK_WORKSPACE = 1003,
@@ -62,7 +61,7 @@ enum cudnn_attribute {
     DNN_ATTENTION_KEY_LENGTHS = 2810,
 };
 
-/* What an attribute's values are: a handle, numbers of one of the enums below, C's _Bool, int64_t, ... */
+/* The type of an attribute's values: a handle, numbers of one of the enums below, C's _Bool, int64_t, ... */
 enum cudnn_value {
     DNN_HANDLE = 0,
     DNN_DATA_TYPE = 1,
@@ -74,7 +73,7 @@ enum cudnn_value {
 };
 
 enum cudnn_data_type { DNN_F32 = 0, DNN_F16 = 2, DNN_INT32 = 4, DNN_BF16 = 9 };
-enum cudnn_mode { DNN_MODE_A = 3 }; /* of heuristics: the careful one */
+enum cudnn_mode { DNN_MODE_A = 3 }; /* the careful mode of the heuristics */
 
 /* CALL(result, name, parameters) */
 #define CUDNN_CALLS(CALL)                                                                                              \
@@ -99,11 +98,11 @@ struct cudnn_api {
 #undef CUDNN_API_FIELD
 };
 
-/* The table of this machine's cuDNN, which is opened at the first call; the same one at every call, for the life of the
- * process. Errors: STATUS_UNSUPPORTED with the reason: there is none, or one too old. Thread: any. */
+/* The table of this machine's cuDNN, which is opened at the first call; every call returns the same one, for the life
+ * of the process. Errors: STATUS_UNSUPPORTED with the reason: cuDNN is missing or too old. Thread: any. */
 MUST_CHECK enum status cudnn_api_real(const struct cudnn_api **out, struct err *err);
 
-/* Scratch memory of all plans; one that takes more is not used. */
+/* Scratch memory of all plans; a plan that needs more is not used. */
 enum { CUDNN_WORKSPACE_BYTES = 16 << 20 };
 
 struct cudnn_options {
@@ -119,28 +118,28 @@ struct cudnn_options {
 struct cudnn;
 struct cudnn_plan;
 
-/* Which rows, all in device memory, for a plan of so many rows; one of length 0 is none. Offsets count elements of the
- * matrix, whose rows are 3 * hidden and hidden wide. */
+/* The rows of a run, in the number of the plan, all in device memory; one of length 0 is unused. Offsets count elements
+ * of the matrix, whose rows are 3 * hidden and hidden wide. */
 struct cudnn_rows {
     const int32_t *length;         /* [rows] */
     const int32_t *qkv_starts;     /* [rows + 1] */
     const int32_t *context_starts; /* [rows + 1] */
 };
 
-/* Opens cuDNN on the device that is current. Owns: the caller ends it with cudnn_close, when nothing runs any more; the
- * tables and the workspace outlive it. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_UNSUPPORTED. */
+/* Opens cuDNN on the current device. Owns: the caller ends it with cudnn_close, when nothing runs any more; the tables
+ * and the workspace outlive it. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_UNSUPPORTED. */
 MUST_CHECK enum status cudnn_open(const struct cudnn_options *options, struct cudnn **out, struct err *err);
 
 /* Frees the plans and closes cuDNN. NULL is allowed. */
 void cudnn_close(struct cudnn *cudnn);
 
-/* The plan for so many rows of at most `longest` tokens, made at the first call.
+/* The plan for `rows` rows of at most `longest` tokens, made at the first call.
  * Errors: STATUS_DEVICE_LOST; any other one says why there is no such plan. */
 MUST_CHECK enum status cudnn_find(struct cudnn *cudnn, uint32_t rows, uint32_t longest, const struct cudnn_plan **out,
                                   struct err *err);
 
-/* Enqueues attention. Shapes: qkv [tokens, 3 * hidden], read; context [tokens, hidden], written in the rows alone; both
- * in device memory, aligned to 16 bytes. Errors: STATUS_DEVICE_LOST; any other one: nothing was enqueued. */
+/* Enqueues attention. Shapes: qkv [tokens, 3 * hidden], read; context [tokens, hidden], written only in the rows; both
+ * in device memory, aligned to 16 bytes. Errors: STATUS_DEVICE_LOST; after any other one nothing was enqueued. */
 MUST_CHECK enum status cudnn_run(struct cudnn *cudnn, const struct cudnn_plan *plan, const struct cudnn_rows *rows,
                                  const void *qkv, void *context, struct err *err);
 

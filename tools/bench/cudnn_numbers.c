@@ -1,4 +1,4 @@
-/* That the numbers in cudnn_attention.h are cuDNN's: compiled where its headers are, or not at all. */
+/* Checks that the numbers in cudnn_attention.h are cuDNN's; compiled only where its headers exist. */
 #include <cudnn.h>
 
 #include "cudnn_attention.h"
@@ -53,7 +53,7 @@ SAME(DNN_INT32, CUDNN_DATA_INT32);
 SAME(DNN_BF16, CUDNN_DATA_BFLOAT16);
 SAME(DNN_MODE_A, CUDNN_HEUR_MODE_A);
 
-/* Enums go by as ints, and handles as pointers. */
+/* Enums are passed as ints, and handles as pointers. */
 SAME(sizeof(cudnnBackendAttributeName_t), sizeof(int));
 SAME(sizeof(cudnnDataType_t), sizeof(int));
 SAME(sizeof(cudnnHandle_t), sizeof(cudnn_handle));

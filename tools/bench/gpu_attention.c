@@ -1,12 +1,12 @@
-/* Attention by itself on a GPU: kernels/attention.cu as it is shipped, with six resident blocks in the place of four
- * (head dim 32), and cuDNN's on the same rows, differences first, then times.
+/* Attention alone on a GPU: kernels/attention.cu as shipped, with six resident blocks instead of four (head dim 32),
+ * and cuDNN's on the same rows, differences first, then times.
  *
  *   gpu_attention [--json FILE] [--device N]
  *
- * A line for each case: the time of either (the median of several rounds of many launches, between two events), and the
- * bytes and operations per second that the kernel's time stands for. Where cuDNN cannot be had, a line says why and its
- * column stays empty. Exit code: 1 when cuDNN's differ by more than rounding explains, or those of six blocks by a bit,
- * 64 called wrongly. */
+ * Prints a line for each case: the times (medians of several rounds of many launches, between two events), and the
+ * bytes and operations per second that follow from the kernel's time. If cuDNN is not available, a line says why and
+ * its column stays empty. Exit code: 1 when cuDNN's results differ by more than rounding explains, or those of six
+ * blocks by a bit, 64 for wrong arguments. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,8 +23,8 @@
 
 enum { TOKENS = 16384, ROUNDS = 9, LAUNCHES = 20, MIXED = 0 };
 
-/* Every one of about TOKENS tokens in all; length MIXED: from 8 to 512, most of them short. With a window, which cuDNN
- * is not asked for, the time of a long row is to grow with its length. */
+/* Each case has about TOKENS tokens in all; length MIXED: from 8 to 512, most rows short. With a window, which cuDNN
+ * does not compute here, the time of a long row should grow linearly with its length. */
 struct attention_case {
     const char *name;
     enum kernel_type type;
@@ -49,16 +49,16 @@ struct rows {
     uint32_t count, tokens, longest, tiles;
     uint32_t *start, *length;
     void *counts, *tiles_on_device, *qkv, *ours, *theirs;
-    uint32_t room; /* rows that cuDNN's lists are for */
+    uint32_t room; /* rows in cuDNN's lists */
     void *lengths, *qkv_starts, *context_starts;
     double flop, bytes;
 };
 
 struct figures {
-    double ours_us, six_us, theirs_us; /* six, theirs: 0 where there is none */
+    double ours_us, six_us, theirs_us; /* six, theirs: 0 if not measured */
     bool other_bits;                   /* six blocks give other numbers than four */
-    double difference;                 /* the largest, in units of what is allowed */
-    struct err why;                    /* there is none */
+    double difference;                 /* the largest, relative to the allowed one */
+    struct err why;                    /* why theirs is missing */
 };
 
 static void must(cudaError_t answer, const char *what)
@@ -101,7 +101,7 @@ static void *random_qkv(const struct attention_case *c, size_t tokens)
     return device;
 }
 
-/* Rows as cuDNN is told of them: more of them than there are, the others of length 0. */
+/* The rows in cuDNN's form: padded with rows of length 0. */
 static void lists_new(struct rows *rows, size_t hidden)
 {
     rows->room = cuda_bucket_rows(rows->count, TOKENS);
@@ -168,10 +168,10 @@ struct theirs {
     void *workspace;
 };
 
-/* As it is built with ATTENTION_BLOCKS_32 6. */
+/* The kernel built with ATTENTION_BLOCKS_32 6. */
 cudaError_t kernel_attention_six(const struct kernel_queue *queue, const struct kernel_attention_args *args);
 
-/* One launch: of `theirs`, or, where that is NULL, of `ours`. */
+/* Launches `theirs` once, or, if that is NULL, `ours`. */
 static void launch(const struct attention_case *c, const struct rows *rows, const struct theirs *theirs,
                    __typeof__(&kernel_attention) ours)
 {
@@ -227,7 +227,7 @@ static double measure(const struct attention_case *c, const struct rows *rows, c
     return 1000.0 * times[ROUNDS / 2] / LAUNCHES;
 }
 
-/* Both round powers and outputs to the matrix's type, at most by half a step each: values are below 1. */
+/* Both round powers and outputs to the matrix's type, by at most half a step each: values are below 1. */
 static double compare(const struct attention_case *c, const struct rows *rows)
 {
     const size_t count = (size_t)rows->tokens * c->heads * c->head_dim, bytes = count * number_bytes(c->type);
@@ -275,7 +275,7 @@ static void *context_of(const struct attention_case *c, const struct rows *rows,
     return context;
 }
 
-/* Six blocks do the same in the same order. Leaves what the shipped kernel computes. */
+/* Six blocks do the same in the same order. Leaves the shipped kernel's results in place. */
 static void try_six(const struct attention_case *c, const struct rows *rows, struct figures *figures)
 {
     size_t bytes;

@@ -1,5 +1,5 @@
-/* `bench peak`: the engine's batches beside what oneDNN reaches on bare products of the model's shapes, called as its
- * manual says. The yardstick uses oneDNN directly and not through src/engine, so a weakness there cannot lower it.
+/* `bench peak`: the engine's batches compared with oneDNN on bare products of the model's shapes, called as its manual
+ * says. The reference uses oneDNN directly and not through src/engine, so a weakness there cannot lower it.
  * Rounds of both alternate, and the best of each counts, because other work on the machine hits both. */
 #include <dlfcn.h>
 #include <dnnl.h>
@@ -16,7 +16,7 @@
 
 enum { ROWS = 256, SITES = 4, OPERANDS = 4 };
 
-/* --- the yardstick: one layer's four products for 256 tokens --- */
+/* --- the reference: one layer's four products for 256 tokens --- */
 
 struct peak {
     const struct model *model;
@@ -49,7 +49,7 @@ static void shapes_of(const struct model *model, struct shape shapes[SITES])
     shapes[3] = (struct shape){hidden, inner};
 }
 
-/* Of one run: two for each multiply and add. */
+/* The operations of one run: two for each multiply and add. */
 static double operations_of(const struct model *model)
 {
     struct shape shapes[SITES];
@@ -67,7 +67,7 @@ static enum status check(dnnl_status_t status, struct err *err)
 
 #define CHECK(call) TRY(check(call, err))
 
-/* Memory for an operand, filled with values that are small as bf16 and f32; for bytes any will do. */
+/* Memory for an operand, filled with values that are small as bf16 and f32; as bytes any values do. */
 static enum status bind(struct state *state, struct product *product, int at, int argument,
                         const dnnl_memory_desc_t *shape, bool is_f32, struct err *err)
 {

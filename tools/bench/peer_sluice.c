@@ -1,10 +1,10 @@
-/* Sluice as one of the engines that tools/bench/peers.py compares: it speaks the language of
+/* Sluice as one of the engines that tools/bench/peers.py compares: it takes the commands of
  * tools/bench/peer/worker.py, so that ours stays as warm as the others and takes turns with them.
  *
  *     peer_sluice serve MATERIAL PRECISION THREADS
  *
  * MATERIAL holds model/ and loads/NAME.ids, loads/NAME.txt; max_tokens and the vectors are the model's own. Rows are
- * sorted by length and laid out before the clock runs, as for the others; nothing is padded. */
+ * sorted by length and laid out before the clock starts, as for the others; nothing is padded. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -18,8 +18,8 @@
 #include "engine/engine.h"
 #include "model/model.h"
 
-/* Rows of tokens from a file, and their vectors. The ids are in memory twice: as in the file, and sorted window by
- * window, so that every batch is a piece of the second copy. */
+/* Rows of tokens from a file, and their vectors. The ids are in memory twice: as in the file, and sorted by window, so
+ * that every batch is a piece of the second copy. */
 
 enum { NAME_BYTES = 32, BATCH_TOKENS = 512, FILE_BYTES = 1 << 30 };
 

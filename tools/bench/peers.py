@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Sluice beside the engines that PyPI carries: the same random checkpoint of a real shape, the same real texts, two threads
-each, in turn, medians. Without options it makes the table of this machine in docs/speed.md, within twenty minutes once
---prepare has installed the peers; with SLUICE_ISA=avx2 in the environment the table of a machine that has no more, where only
-those peers are beside us that can be held back likewise; --families makes the table of the families beside BERT.
+"""Compares Sluice with engines from PyPI: the same random checkpoint of a real shape, the same real texts, two threads
+each, in turns, medians. Without options it makes the table of this machine in docs/speed.md, within twenty minutes once
+--prepare has installed the peers; with SLUICE_ISA=avx2 in the environment it makes the table of a machine with only
+AVX2, with those peers that can be restricted likewise; --families makes the table of the families other than BERT.
 
 usage: peers.py BUILD_DIR [--families] [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
                 [--step-ms N] [--chance SHARE] [--quick] [--table]
 
-Each peer gets an environment of its own with pinned packages (tools/bench/peer/requirements) below WORK, once; one that
+Each peer gets its own environment with pinned packages (tools/bench/peer/requirements) below WORK, once; a peer that
 cannot be installed, and each variant that does not run, is listed with the reason. Figures are merged into
-WORK/results[-ISA].json, so that a long comparison can be run in parts; ratios are always between engines that took turns in
-one run.
-"""
+WORK/results[-ISA].json, so that a long comparison can be run in parts; ratios are always between engines that took
+turns in one run. """
 import argparse
 import json
 import os
@@ -39,7 +38,7 @@ TABLE_COLUMNS = ["fixed", "job", "one", "share", "start"]
 
 
 class Plan:
-    """How long each step takes, and how often it is repeated."""
+    """The duration of each step, and its number of repetitions."""
 
     def __init__(self, options, tokens):
         self.rounds, self.chance, self.tokens = options.rounds, options.chance, tokens
@@ -58,7 +57,7 @@ def last_line(error):
 
 
 class Installed:
-    """Which Python runs a peer; made when it is first asked for."""
+    """The Python of each peer, made at its first use."""
 
     def __init__(self, options):
         self.options, self.known = options, {}
@@ -120,7 +119,7 @@ def start(engine, options, installed, folder):
 
 
 def measure_starts(engines, options, installed, folder, plan, figures):
-    """Every round starts each engine anew, alone, and asks for one job before its memory is read."""
+    """Every round starts each engine anew, alone, and runs one job before its memory is read."""
     refused = set()
     for number in range(plan.rounds):
         for engine in engines if number == 0 or time.monotonic() < plan.end else ():
@@ -140,7 +139,7 @@ def measure_starts(engines, options, installed, folder, plan, figures):
 
 
 def measure_shares(engines, options, folder, plan, figures):
-    """`bench peak`: our products in turn with oneDNN's. Returns what it says about the machine, if it ran."""
+    """Runs `bench peak`: our products alternating with oneDNN's. Returns its description of the machine, if it ran."""
     machine = ""
     for engine in engines:
         if "share" not in engine.columns:
@@ -173,7 +172,7 @@ def measure_accuracy(processes, options, folder, figures):
 
 
 def measure_shape(options, installed, folder, tokens, engines, figures):
-    """Everything of one shape. Returns the machine in words, or "" where that was not asked."""
+    """Measures everything of one shape. Returns a description of the machine, or "" if that was not asked for."""
     processes, ready = {}, []
     for engine in engines:
         try:
@@ -204,7 +203,7 @@ def measure_shape(options, installed, folder, tokens, engines, figures):
 
 
 def make_material(options, installed, shape):
-    """(folder, load -> tokens), by a Python that has NumPy and tokenizers."""
+    """Returns (folder, {load: tokens}), made by a Python that has NumPy and tokenizers."""
     words = [installed.python(""), "-B", HERE / "peer/material.py", options.work, shape, "quick" if options.quick else ""]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -267,7 +266,7 @@ def parse(arguments):
 
 def main(arguments=None, engines=catalogue.ENGINES):
     options = parse(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes end, too
     options.work.mkdir(parents=True, exist_ok=True)
     if not options.table:
         installed = Installed(options)
@@ -279,7 +278,7 @@ def main(arguments=None, engines=catalogue.ENGINES):
             figures, machine = measure.Figures(), ""
             try:
                 machine = measure_shape(options, installed, folder, tokens, chosen, figures)
-            finally:  # a run that is cut short keeps the rounds that it has
+            finally:  # an interrupted run keeps its rounds
                 when = f"{time.strftime('%Y-%m-%d %H:%M')}, load {os.getloadavg()[0]:.1f}"
                 results = table.merge(read(options.results), table.records(figures, shape, when), figures.refused, shape)
                 store(options.results, results | ({"machine": machine} if machine else {}))

@@ -1,11 +1,11 @@
-/* `bench queue`: the loop without the model, beside what the same Redis can do. The null engine answers at once, so
- * only the loop is left: XREADGROUP, tokenise, window, reply, settle. In turn with it, a bare client issues the same
- * commands.
+/* `bench queue`: the loop without the model, compared with what the same Redis can do. The null engine answers at once,
+ * so only the loop is left: XREADGROUP, tokenise, window, reply, settle. Alternating with it, a bare client issues the
+ * same commands.
  *
  * Each measurement has its own Redis, or at least its own queue, so that it does not pay for what another one wrote.
  * Both kinds find the same state: a group, all requests, none delivered, and a Redis that has memory for their replies.
- * While a stream is kept full, both have the same producer: the script of filling_write, sent by us for a daemon, and
- * by the bare client itself for each read.
+ * While a stream is kept full, both have the same producer: the script of filling_write, which this program sends for a
+ * daemon, and the bare client itself for each read.
  *
  * Why memory: in a Redis that has worked for a while, replies reuse the memory of others that were fetched or have
  * expired; a new one asks the kernel for every page. The price of that varies: in a virtual machine a page took 1.4 us
@@ -31,14 +31,14 @@
  * replies formatted beforehand. It computes nothing and recovers from nothing, so its rate is the ceiling for the
  * daemon's loop. */
 
-/* What was put into the queue of a stage so far. A script makes up the texts in Redis, thousands with one command. */
+/* The requests added to a stage's queue so far. A script makes up the texts in Redis, thousands with one command. */
 struct filling {
     struct stage *stage;
-    const char *encoding; /* that the requests ask for */
+    const char *encoding; /* requested by each */
     uint64_t count;
 };
 
-/* What the bare client does. */
+/* A run of the bare client. */
 struct ceiling_run {
     const struct stage *stage;
     struct filling *filling; /* adds as many requests as are read; NULL: the stream has all of them already */
@@ -47,7 +47,7 @@ struct ceiling_run {
     const char *encoding;    /* ... in "f32" or "json" */
 };
 
-/* Two reads are always in flight, and each is followed by the settles of what it brings and by the next read, so Redis
+/* Two reads are always in flight, and each is followed by the settles of its entries and by the next read, so Redis
  * always has work. Commands: R1 R2 S1 R3 S2 R4 ...
  *
  * The daemon's habits are copied here, not called: large replies bypass the script (redis/queue_settle.c), and a
@@ -127,7 +127,7 @@ struct ceiling {
     size_t read, settled;
     unsigned out; /* answers to come */
     uint64_t begin_ns, end_ns;
-    struct err err; /* what went wrong, or STATUS_OK */
+    struct err err; /* the error, or STATUS_OK */
 };
 
 static void fail(struct ceiling *ceiling, const struct err *err)
@@ -224,7 +224,7 @@ static bool take_answer(struct ceiling *ceiling, const struct resp_value *reply)
 {
     ceiling->out--;
     if (reply != NULL && resp_check(reply, &ceiling->err) == STATUS_OK) { return true; }
-    if (reply != NULL) { /* else on_down has said why */
+    if (reply != NULL) { /* otherwise on_down has set the reason */
         fail(ceiling, &ceiling->err);
     }
     return false;
@@ -407,10 +407,10 @@ static enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled,
 
 enum { SILENCE_MS = 60000 };
 
-/* Who settles: a daemon with the null engine, or the bare client. */
+/* Which kind settles: a daemon with the null engine, or the bare client. */
 enum queue_kind { QUEUE_DAEMON, QUEUE_BARE, QUEUE_KINDS };
 
-/* What is measured. */
+/* One measurement. */
 struct queue_run {
     const struct config *config;
     const volatile sig_atomic_t *stop;
@@ -467,8 +467,8 @@ static void compare(const struct moment *begin, const struct moment *end, struct
     out->system_us = (end->system_s - begin->system_s) * 1e6 / requests;
 }
 
-/* Writes and deletes as many replies as the measurement will bring; the stream stays as full. Not with an append-only
- * file: the measurement would pay for writing that to the disk. */
+/* Writes and deletes as many replies as the measurement will bring; the stream stays as full. Not done with an
+ * append-only file: the measurement would pay for writing it to the disk. */
 static enum status let_replies_pass(struct round *round, struct err *err)
 {
     const struct queue_run *run = round->run;
@@ -507,7 +507,7 @@ static enum status waiting(struct round *round, uint64_t *count, struct err *err
     return STATUS_OK;
 }
 
-/* Waits until `count` requests were settled in all, and meanwhile keeps the stream full if that is wanted. */
+/* Waits until `settled` requests were settled in all, and meanwhile keeps the stream full if the run has a depth. */
 static enum status await(struct round *round, uint64_t settled, struct moment *now, struct err *err)
 {
     static const struct timespec pause = {0, 2 * NS_PER_MS};

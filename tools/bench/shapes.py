@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes a model of a real shape with random weights from a seed: speed does not depend on what the weights say.
+"""Writes a model of a real shape with random weights from a seed: speed does not depend on the weights' values.
 
 usage: shapes.py minilm|bge-small|bert-base DIRECTORY
 """
@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/supp
 
 from model import vocabulary, write_model  # noqa: E402
 
-WORDS = 30522  # of these models; what the small vocabulary does not have is word0, word1, ...
+WORDS = 30522  # of these models; those that the small vocabulary lacks are word0, word1, ...
 SHAPES = {
     "minilm": {"hidden": 384, "heads": 12, "layers": 6, "intermediate": 1536},
     "bge-small": {"hidden": 384, "heads": 12, "layers": 12, "intermediate": 1536},

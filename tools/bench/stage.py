@@ -1,4 +1,4 @@
-"""What the benchmarks of the daemon stand on: a Redis, a model with random weights and daemons, in a temporary directory in
+"""The setup of the daemon's benchmarks: a Redis, a model with random weights and daemons, in a temporary directory in
 memory."""
 
 import os
@@ -11,8 +11,8 @@ from redis_server import RedisServer
 
 class Stage:
     def __init__(self, flags=(), aof=None, where="/dev/shm", model=None, **shape):
-        """`flags`: of every daemon. `shape`: what write_model takes, unless `model` is a folder with one. `where`: a folder on a
-        disk, if fsync is to cost something."""
+        """`flags`: those of every daemon. `shape`: arguments of write_model, unless `model` is a folder with a model.
+        `where`: a folder on a disk if fsync must have a cost."""
         self.flags, self.aof, self.where, self.model, self.shape = flags, aof, where, model, shape
 
     def __enter__(self):
@@ -29,7 +29,7 @@ class Stage:
         self.folder.cleanup()
 
     def start(self, *flags, binary=None):
-        """A daemon that may not be ready yet. `binary`: another build."""
+        """Starts a daemon, which may not be ready yet. `binary`: another build."""
         daemon = Daemon(self.folder.name, len(self.daemons), self.server.socket, self.model, "default", [*self.flags, *flags])
         daemon.argv[0] = binary or daemon.argv[0]
         self.daemons.append(daemon)

@@ -1,4 +1,5 @@
-"""The comparison with other engines, on stand-ins: what it does with figures, and with peers that fail. Nothing is installed."""
+"""The comparison with other engines, tested on stand-ins: its treatment of figures, and of peers that fail. Nothing is
+installed."""
 # ctest-once
 
 import array
@@ -163,7 +164,7 @@ class Peers(unittest.TestCase):
         return table.records(figures, shape, "today")
 
     def test_a_ratio_is_the_median_of_pairs(self):
-        # The machine was half as fast in the third round: pairs do not see it, medians of each would.
+        # The machine was half as fast in the third round: this affects the medians of each, but not the pairs.
         found = self.records(sluice=[200, 220, 100], a=[100, 100, 50])
         self.assertEqual(table.ratio(found["minilm|fixed|a f32"]), 2.0)
         self.assertIsNone(table.ratio(found["minilm|fixed|a f32"], "int8"))
@@ -239,7 +240,7 @@ class Peers(unittest.TestCase):
         self.assertEqual(seen, [(shape, *columns) for shape, columns in catalogue.FAMILIES.items()])
 
     def test_a_run_merges_what_it_found_and_lists_what_it_did_not(self):
-        """The whole script, with a peer that cannot be installed and one whose environment lacks everything."""
+        """Runs the whole script with a peer that cannot be installed and one whose environment lacks everything."""
         with tempfile.TemporaryDirectory() as folder:
             work = pathlib.Path(folder)
             (work / "minilm").mkdir()
@@ -265,7 +266,7 @@ class Peers(unittest.TestCase):
 
 
 class Ours(unittest.TestCase):
-    """peer_sluice on a tiny model: the language of the workers, and the vectors that it gives."""
+    """peer_sluice on a tiny model: the workers' commands, and its vectors."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -273,7 +274,7 @@ class Ours(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         write_model(str(self.folder / "model"))
         (self.folder / "loads").mkdir()
-        # [CLS] the of and a [SEP] …: ids as the tiny model's tokenizer gives them
+        # [CLS] the of and a [SEP] …: ids from the tiny model's tokenizer
         tokenizer = json.loads((self.folder / "model/tokenizer.json").read_text())
         ids = tokenizer["model"]["vocab"]
         texts = [" ".join(text.split()[:n]) for n in range(1, 8) for text in ("the of and a to in is", "red blue green")]

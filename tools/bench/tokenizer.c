@@ -16,7 +16,7 @@ struct bench_tokenizer_options {
     char *json;
     char *input;             /* a file with a text per line; NULL: made-up texts */
     int64_t short_tokens;    /* of the one short text */
-    int64_t document_bytes;  /* of the long text … */
+    int64_t document_bytes;  /* size of the long text … */
     int64_t document_tokens; /* … of which this many tokens are kept */
     int64_t round_ms;
 };

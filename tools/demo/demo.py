@@ -1,10 +1,9 @@
 #!/usr/bin/python3
-"""The main job on real input, as a stranger would see it: `make demo`.
+"""The main job on real input, for a first look: `make demo`.
 
-Starts a redis-server of its own on a unix socket in a temporary directory and one daemon with the shipped model, enqueues
-the names and summaries of 2,000 Debian packages with plain XADD, then answers a few questions with the nearest packages.
-Nothing of the machine is touched, and everything is gone afterwards unless KEEP=1.
-"""
+Starts its own redis-server on a unix socket in a temporary directory and one daemon with the shipped model, enqueues
+the names and summaries of 2,000 Debian packages with plain XADD, then answers a few questions with the nearest
+packages. Nothing else on the machine is touched, and everything is removed afterwards unless KEEP=1. """
 import array
 import hashlib
 import math
@@ -48,7 +47,7 @@ def apt_packages():
 
 
 def pick_packages():
-    """2,000 packages, always the same ones for the same lists; the sample in the repository where there are no lists."""
+    """2,000 packages, always the same ones for the same lists; without lists, the sample in the repository."""
     packages = apt_packages()
     if len(packages) < COUNT:
         lines = SAMPLE.read_text().splitlines()
@@ -58,7 +57,7 @@ def pick_packages():
 
 
 class Services:
-    """The private redis-server and the daemon, in a directory of their own."""
+    """The private redis-server and the daemon, in their own directory."""
 
     def __init__(self):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sluice-demo-"))
@@ -97,7 +96,7 @@ class Services:
             time.sleep(0.01)
 
     def counters(self, rows):
-        """The daemon's newest line of counters, once it has counted so many rows."""
+        """The daemon's newest line of counters, once it has counted `rows` rows."""
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             lines = re.findall(r"^.* (?:stats|drained) (.*)$", self.log.read_text(errors="replace"), re.M)
@@ -118,7 +117,7 @@ class Services:
 
 
 def enqueue(client, packages):
-    """One plain XADD a package, pipelined. Returns the reply ids in order."""
+    """Sends one plain XADD per package, pipelined. Returns the reply ids in order."""
     pipe = client.pipeline(transaction=False)
     for name, summary in packages:
         pipe.xadd(REQUESTS, {"text": f"{name}: {summary}", "encoding": "f32"})
@@ -136,7 +135,7 @@ def progress(done, total, started):
 
 
 def collect(client, ids, started):
-    """Polls the replies until all are there; returns the vectors and each reply's total milliseconds."""
+    """Polls until all replies exist; returns the vectors and each reply's total milliseconds."""
     replies, waiting = {}, list(ids)
     deadline = time.monotonic() + 120
     while waiting:
@@ -161,7 +160,7 @@ def collect(client, ids, started):
 
 
 def embed_one(client, text):
-    """One request, waited for by its wake token; returns the vector and the milliseconds from XADD to reply."""
+    """Sends one request and waits for its wake token; returns the vector and the milliseconds from XADD to reply."""
     started = time.monotonic()
     entry = client.xadd(REQUESTS, {"text": text, "encoding": "f32", "notify": "1"}).decode()
     if client.blpop(["sluice:{default}:wake:%s" % entry], timeout=10) is None:
@@ -187,7 +186,7 @@ def answer_queries(client, packages, vectors):
 
 
 def print_statistics(counters, bulk_ms, single_ms):
-    """Figures of the daemon's own counters, beside what this client saw."""
+    """Prints figures from the daemon's counters, and those that this client measured."""
     rows, batches, tokens = counters["rows"], counters["batches"], counters["tokens"]
     avoided = 1 - tokens / counters["rectangle_tokens"]
     print(f"\nHow it went:\n  {rows} texts in {batches} batches: {rows / batches:.1f} texts and {tokens / batches:.0f} tokens a batch")

@@ -1,4 +1,4 @@
-"""Read what Debian carries: package descriptions (apt lists) and WordNet."""
+"""Read the data from Debian: package descriptions (apt lists) and WordNet."""
 import glob
 import os
 import re
@@ -21,7 +21,7 @@ class Package:
 
 
 def read_list(path):
-    """Text of an apt list, whatever way apt keeps it compressed."""
+    """Text of an apt list in any of apt's compression formats."""
     helper = "/usr/lib/apt/apt-helper"
     out = subprocess.run([helper, "cat-file", path], check=True, capture_output=True)
     return out.stdout.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Measure the model, and TF-IDF beside it, on held-out pairs and on hand-written queries."""
+"""Measure the model, and TF-IDF for comparison, on held-out pairs and on hand-written queries."""
 import math
 import random
 
@@ -57,8 +57,8 @@ def read_queries(path):
 
 
 def free_pool(packages, queries, seed, size=5000):
-    """Hand-written queries and a pool of packages: all right ones, the rest drawn at random. Two views: a name, the
-    queries, the texts, and which of them are wanted."""
+    """Hand-written queries and a pool of packages: all right ones, the rest drawn at random. Returns two views: {name:
+    (queries, texts, indices of the right ones)}."""
     by_name = {p.name: p for p in packages}
     right = sorted({n for _, names in queries for n in names if n in by_name})
     others = [p.name for p in packages if p.name not in set(right)]
@@ -72,7 +72,7 @@ def free_pool(packages, queries, seed, size=5000):
 
 
 def free_queries(encode, packages, queries, seed):
-    """Where the wanted packages stand for each hand-written query."""
+    """The ranks of the right packages for each hand-written query."""
     out = {}
     for view, (texts, docs, wanted) in free_pool(packages, queries, seed).items():
         scores = encode(texts) @ encode(docs).T

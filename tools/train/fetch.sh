@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetch the training data with apt into a folder of its own: package lists with the English
-# long descriptions, and WordNet. The machine's own lists stay as they are.
+# Fetch the training data with apt into a separate folder: package lists with the English
+# long descriptions, and WordNet. The machine's own lists stay unchanged.
 # usage: fetch.sh FOLDER
 set -eu
 root=$(mkdir -p "$1" && cd "$1" && pwd)

@@ -68,8 +68,8 @@ def start_from_counts(model, tokens, window=6):
 
 
 def layers(model, ids, inside, kinds=None):
-    """What the embeddings and each layer give for a padded batch, [rows, tokens, hidden], computed
-    in bf16. kinds are the token types, all 0 if there are none."""
+    """The outputs of the embeddings and of each layer for a padded batch, [rows, tokens, hidden],
+    computed in bf16. kinds are the token types, all 0 if there are none."""
     low = torch.bfloat16
     embed, heads = model.embeddings, model.config.num_attention_heads
     rows, cols = ids.shape
@@ -219,8 +219,8 @@ def export(model, tokenizer_path, folder):
 
 
 def export_beside(base, folder, shared, own, config):
-    """Write the folder of a model that takes the tensors `shared` from the file of the model in `base`, to which it has
-    links, and has those of `own` in f16 in head.safetensors. `config` are the fields that differ."""
+    """Write the folder of a model that takes the tensors `shared` from the model in `base` through links, and has those
+    of `own` in f16 in head.safetensors. `config` has the fields that differ."""
     os.makedirs(folder, exist_ok=True)
     for name, target in (("encoder.safetensors", "model.safetensors"), ("tokenizer.json", "tokenizer.json"),
                          ("tokenizer_config.json", "tokenizer_config.json")):

@@ -14,7 +14,7 @@ other such that the their them this those to use used using via was which will w
 package contains provides provide also not all these more files program library based written
 support""".split())
 
-# What debtags' use:: and works-with:: values are called in plain words.
+# Plain words for debtags' use:: and works-with:: values.
 VERBS = {
     "analysing": "analyse|examine", "browsing": "browse|explore", "calculating": "calculate|compute",
     "chatting": "chat|talk to people", "checking": "check|verify", "comparing": "compare",
@@ -83,7 +83,7 @@ def description_pairs(package, rng):
 
 
 def purpose_queries(package):
-    """What the description says one can do: "allows you to EDIT PHOTOS WITH LAYERS"."""
+    """The purposes that the description names: "allows you to EDIT PHOTOS WITH LAYERS"."""
     for match in PURPOSE.finditer(package.summary + ". " + package.description):
         words = match.group(1).split()
         for end in (3, 5, 8):
@@ -142,7 +142,7 @@ def reworded(text, wordnet, rng):
 
 
 def keyword_queries(package, rarity, rng):
-    """A few telling words of the description, and one short stretch of it."""
+    """A few characteristic words of the description, and one short stretch of it."""
     words = words_of(package.description)
     own = set(words_of(package.title))
     telling = sorted({w for w in words if w not in STOP and w not in own and len(w) > 2},

@@ -3,13 +3,13 @@
 
     python rerank.py all --data DATA --work WORK
 
-Data and environment are those of train.py. Training goes on from WORK/checkpoint.pt; --pause N ends it after so many
-minutes, and the same command goes on.
+Data and environment are those of train.py. Training resumes from WORK/checkpoint.pt; --pause N ends it after N minutes,
+and the same command resumes it.
 
 The word and position vectors are the shipped model's, to which the folder has a link; two narrow layers are its own, in
 head.safetensors. From the labels of pairs alone such a small model did not learn to look for a query's words in the
-other text. So the first layer's heads start as what looks for the same word in the other text (see start), and
-while it learns, that layer must tell of each token whether the other text has it.
+other text. So the first layer's heads start with weights that look for the same word in the other text (see start), and
+during training that layer must also predict for each token whether the other text has it.
 """
 import argparse
 import math
@@ -41,13 +41,13 @@ CANDIDATES = 20
 
 
 def kinds_of(ids):
-    """Token types: 0 up to the first [SEP], 1 behind it."""
+    """Token types: 0 up to the first [SEP], 1 after it."""
     ends = (ids == SEP).long()
     return (ends.cumsum(1) - ends).clamp(max=1)
 
 
 def shared_words(ids, inside, kinds):
-    """Which tokens the other text of the pair has, too."""
+    """Which tokens are words, and which of them the other text of the pair has, too."""
     words = (ids > SEP + 1) & inside
     other = (ids[:, :, None] == ids[:, None]) & (kinds[:, :, None] != kinds[:, None]) & words[:, None]
     return words, other.any(2)
@@ -59,9 +59,9 @@ def new_model(base):
 
 @torch.no_grad()
 def start(model, base, looking=4):
-    """The first layer's first heads compare two tokens by a random part of their vectors, and rather with the other
-    text than with their own: a query and a key of the same word agree, and those of different texts in one more
-    number, the sign of their kind."""
+    """Makes the first layer's first heads compare tokens by a random projection of their vectors, preferably with the
+    other text: query and key agree if the word is the same, and in one more number, the sign of their kind, if their
+    texts differ."""
     embed, size = model.bert.embeddings, model.config.hidden_size // model.config.num_attention_heads
     embed.load_state_dict(base.embeddings.state_dict())
     kind = torch.randn(model.config.hidden_size)
@@ -87,14 +87,14 @@ def start(model, base, looking=4):
 
 
 def logits(model, ids, inside, kinds):
-    """The scores and what the first layer gave."""
+    """The scores and the output of the first layer."""
     _, first, last = net.layers(model.bert, ids, inside, kinds)
     return model.classifier(torch.tanh(model.bert.pooler.dense(last[:, 0].float())))[:, 0], first
 
 
 def prepare(args):
-    """The training's pairs by family as (query, text, key, weight), in WORK/pairs.pkl: those of train.py, and the made-up
-    queries once more with the package's title and description as the text."""
+    """Write the training pairs by family as (query, text, key, weight) to WORK/pairs.pkl: those of train.py, and the
+    made-up queries again with the package's title and description as the text."""
     rest, _, _ = split(load_packages(args), args.seed)
     wordnet = read_wordnet(os.path.join(args.data, "wordnet/usr/share/wordnet"))
     whole = {p.title: p.title + ". " + p.description for p in rest}
@@ -110,9 +110,9 @@ def prepare(args):
 
 
 class Blocks:
-    """Draws block number n: pairs of one family, and for each query texts of other pairs, most of which the shipped
-    model takes for near. A block is a list of batches, a batch a list of groups, a group the pairs of one
-    query as token ids, the right one first."""
+    """Draws block number n: pairs of one family, and for each query texts of other pairs, most of them near by the
+    shipped model. A block is a list of batches, a batch a list of groups, a group the pairs of one query as token ids,
+    the right one first."""
 
     def __init__(self, rows, base, tok, pool, args):
         self.rows, self.base, self.tok, self.pool, self.args = rows, base, tok, pool, args
@@ -151,7 +151,8 @@ class Blocks:
 
 
 def losses(model, probe, rarity, groups):
-    """Of a part of a batch, summed over its groups: of the right pairs' places, of the tokens, and how many are first."""
+    """For a part of a batch, summed over its groups: the loss of the right pairs' ranks, the loss of the tokens, and
+    how many right pairs are first."""
     ids, inside, kinds = padded([row for group in groups for row in group])
     scores, first = logits(model, ids, inside, kinds)
     scores = scores.view(len(groups), -1)
@@ -163,7 +164,7 @@ def losses(model, probe, rarity, groups):
 
 
 def padded(rows):
-    width = -(-max(map(len, rows)) // 16) * 16  # few different widths, for each of which oneDNN keeps memory
+    width = -(-max(map(len, rows)) // 16) * 16  # few different widths, because oneDNN keeps memory for each
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
     return ids, ids > 0, kinds_of(ids)
 
@@ -181,7 +182,7 @@ def train(args):
     with open(os.path.join(args.work, "pairs.pkl"), "rb") as file:
         rows, descriptions = pickle.load(file)
     tok, base = Tokenizer.from_file(os.path.join(BASE, "tokenizer.json")), net.load_exported(BASE)
-    # two workers of one thread: faster than two threads in an operation, and sums of two do not depend on their order
+    # Two workers of one thread are faster than two threads per operation, and sums of two do not depend on the order.
     pool = ThreadPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,))
     blocks, path = Blocks(rows, base, tok, pool, args), os.path.join(args.work, "checkpoint.pt")
     torch.manual_seed(args.seed)
@@ -224,7 +225,7 @@ def train(args):
 
 
 def questions(args, rest, packages):
-    """By kind: one query per package, the texts of all, and which one is wanted."""
+    """By kind: one query per package, the texts of all packages, and which text is right."""
     wordnet = read_wordnet(os.path.join(args.data, "wordnet/usr/share/wordnet"))
     rng, rarity = random.Random(args.seed), pairs.rarities(rest)
     asked = []
@@ -238,7 +239,7 @@ def questions(args, rest, packages):
 
 @torch.no_grad()
 def rerank(model, tok, queries, texts, found):
-    """The logits of the pairs of each query with the texts that were found for it, [queries, CANDIDATES]."""
+    """The logits of each query's pairs with the texts found for it, [queries, CANDIDATES]."""
     tok.no_padding()
     tok.enable_truncation(net.MAX_TOKENS)
     encoded = tok.encode_batch([(query, texts[j]) for query, row in zip(queries, found.tolist()) for j in row])
@@ -251,7 +252,7 @@ def rerank(model, tok, queries, texts, found):
 
 
 def quality(scores, found, wanted):
-    """Mean reciprocal rank and nDCG of the first ten when the found texts are ordered by these scores."""
+    """Mean reciprocal rank and nDCG of the first ten with the found texts ordered by these scores."""
     order = found.gather(1, scores.argsort(dim=1, descending=True, stable=True))[:, :10].tolist()
     gains = 1 / np.log2(np.arange(2, 12))
     mrr, ndcg = [], []
@@ -263,8 +264,8 @@ def quality(scores, found, wanted):
 
 
 def compare(name, model, tok, base, queries, texts, wanted):
-    """Print how well the shipped model, the words and the reranker order the shipped model's best texts. Returns the
-    logits and which text is wanted, [queries, CANDIDATES]."""
+    """Print how well the shipped model, TF-IDF and the reranker order the shipped model's best texts. Returns the
+    logits and which texts are right, [queries, CANDIDATES]."""
     encode = encoder(net.reference(base), tok)
     cosines, found = (encode(queries) @ encode(texts).T).topk(CANDIDATES, 1)
     scores = rerank(model, tok, queries, texts, found)
@@ -308,7 +309,7 @@ def export(args):
 
 
 def measure(args):
-    """The exported files, in f32, on held-out packages and on the hand-written queries of evaluate.py."""
+    """Measure the exported files, in f32, on held-out packages and on the hand-written queries of evaluate.py."""
     torch.manual_seed(args.seed)
     tok, base = Tokenizer.from_file(os.path.join(BASE, "tokenizer.json")), net.load_exported(BASE)
     model = AutoModelForSequenceClassification.from_pretrained(FOLDER, dtype=torch.float32).eval()

@@ -4,13 +4,13 @@ from its summary.
 
     python section.py all --data DATA
 
-Data and environment are those of train.py; it takes two minutes of one core. The encoder is the
+Data and environment are those of train.py; training takes two minutes of one core. The encoder is the
 shipped one, to which the folder has a link. head.safetensors replaces some of its last layer and
 has the head, and model.safetensors.index.json says which tensor comes from which file.
 
 BERT's head reads the first token alone, but the shipped encoder was trained on the mean of all. So
-the last layer's queries are zero here: then attention weighs all tokens alike, and what the first
-one gets is their mean. Up to there nothing is trained, so each text is computed only once.
+the last layer's queries are zero here: attention then weighs all tokens alike, and gives the first
+token their mean. The layers before that are not trained, so each text passes them only once.
 """
 import argparse
 import os
@@ -31,7 +31,7 @@ TRAINED = re.compile(r"layer\.2\.(attention\..*(value|output)|.*LayerNorm|.*bias
 
 
 def batches(tok, texts):
-    """The chunks of the texts, and for each what a model takes."""
+    """The chunks of the texts, each with its mask and a model's inputs."""
     tok.no_padding()
     tok.enable_truncation(net.MAX_TOKENS)
     for which, ids, lengths in net.chunks([row.ids for row in tok.encode_batch(texts)]):
@@ -41,7 +41,7 @@ def batches(tok, texts):
 
 @torch.no_grad()
 def before_last(model, tok, texts):
-    """What the last layer gets: the first token and the mean of all, [2, texts, hidden]."""
+    """The input of the last layer: the first token and the mean of all, [2, texts, hidden]."""
     parts, out = [], []
     for part, inside, inputs in batches(tok, texts):
         with torch.autocast("cpu", torch.bfloat16):
@@ -52,7 +52,7 @@ def before_last(model, tok, texts):
 
 
 def behind(model, first, mean):
-    """The logits: the last layer where its attention is the mean, and the head."""
+    """The logits: the last layer, with the mean as its attention, and the head."""
     layer = model.bert.encoder.layer[-1]
     x = layer.attention.output(layer.attention.self.value(mean), first)
     x = layer.output(layer.intermediate(x), x)
@@ -85,7 +85,7 @@ def train(args, packages, tok):
 
 
 def export(model):
-    """What differs from the shipped model."""
+    """Write the tensors that differ from the shipped model."""
     state = {k.removeprefix("bert."): v.detach() for k, v in model.named_parameters()}
     with safe_open(os.path.join(BASE, "model.safetensors"), "pt") as file:
         names = list(file.keys())
@@ -95,8 +95,8 @@ def export(model):
 
 @torch.no_grad()
 def measure(rest, test, tok):
-    """The exported files on held-out packages, beside the most frequent section and that of the
-    summary which is nearest by the cosine of the shipped model."""
+    """Measure the exported files on held-out packages, compared with the most frequent section and
+    with that of the summary nearest by the shipped model's cosine."""
     model = AutoModelForSequenceClassification.from_pretrained(FOLDER, dtype=torch.float32).eval()
     parts, out = [], []
     for part, _, inputs in batches(tok, [p.summary for p in test]):

@@ -40,7 +40,7 @@ def plain(text):
 
 def split(packages, seed, test=1000, dev=500):
     """Hold out whole source packages, one binary package of each for measuring, and drop from
-    training whatever has the same words as a held-out text."""
+    training all texts that have the same words as a held-out text."""
     sources = {}
     for p in packages:
         if len(p.summary.split()) > 2 and len(p.description.split()) > 10:
@@ -148,7 +148,7 @@ class Batches:
 
 
 def contrast(left, right, clash, temperature):
-    """InfoNCE both ways; pairs of one package, synset or text are no negatives of each other."""
+    """InfoNCE both ways; pairs of one package, synset or text are not negatives of each other."""
     scores = (left @ right.T / temperature).masked_fill(clash, -1e4)
     target = torch.arange(len(left))
     return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2
@@ -163,7 +163,7 @@ def make_optimizer(model, args):
 
 
 def done(step, seconds, args):
-    """How much of the run is behind us: of its steps, or of its minutes where those run out first."""
+    """The finished share of the run: of its steps, or of its minutes if those run out first."""
     return max(step / args.steps, seconds / 60 / args.minutes if args.minutes else 0.0)
 
 
@@ -189,7 +189,7 @@ def encoder(run, tok):
 
 
 def begin(args, data):
-    """The model and its optimizer: from the checkpoint if there is one, else from the counts."""
+    """The model and its optimizer: from the checkpoint if there is one, otherwise from the counts."""
     torch.manual_seed(args.seed)
     model = net.new_model(args).train()
     path = os.path.join(args.work, "checkpoint.pt")

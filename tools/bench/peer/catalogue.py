@@ -1,5 +1,5 @@
-"""Who is compared, in which variants, and with which packages. A variant that does not exist or does not run is listed all
-the same: the run finds out why."""
+"""The engines to compare, their variants and packages. Variants that do not exist or do not run are listed, too: the
+run finds out why."""
 import dataclasses
 import pathlib
 
@@ -7,13 +7,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 THREADS = 2
 PRECISIONS = ("f32", "bf16", "int8")
 OURS = "sluice"
-RIVALS = ("openvino", "onnxruntime")  # who has been the best peer nearly everywhere
+RIVALS = ("openvino", "onnxruntime")  # the best peers nearly everywhere so far
 
-# What is measured of the families beside BERT.
+# The columns measured for the families other than BERT.
 FAMILIES = {"xlmr-base": ("fixed", "docs"), "mpnet-base": ("fixed",), "modernbert-base": ("fixed", "long"),
             "qwen3-0.6b": ("fixed",)}
 
-# What SLUICE_ISA is called by oneDNN, which runs OpenVINO's products too.
+# SLUICE_ISA -> oneDNN's name for it; oneDNN runs OpenVINO's products, too.
 ONEDNN_ISAS = {"avx512_bf16": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI", "avx512": "AVX512_CORE",
                "avx2_vnni": "AVX2_VNNI", "avx2": "AVX2"}
 RESTRICTABLE = ("openvino",)  # ONNX Runtime has no setting for it
@@ -23,7 +23,7 @@ RESTRICTABLE = ("openvino",)  # ONNX Runtime has no setting for it
 class Engine:
     peer: str
     precision: str        # the column of the table: f32, bf16 or int8; "" where it does not matter
-    variant: str          # what its script is told
+    variant: str          # the argument of its script
     lanes: int            # batches side by side; the threads are shared out among them
     script: str           # with_X.py, or "" for ours
     packages: str = ""    # requirements/X.txt; "" for the packages of the tests
@@ -63,7 +63,7 @@ ENGINES = tuple(_engines())
 
 
 def choose(columns, peers=None, precisions=None, engines=ENGINES):
-    """The engines that have something to show in these columns; ours are always among them."""
+    """The engines that can be measured in these columns; ours are always among them."""
     return [engine for engine in engines if set(engine.columns) & set(columns)
             and (not peers or engine.peer in (*peers, OURS) or "all" in peers)
             and (not precisions or not engine.precision or engine.precision in precisions)]

@@ -1,6 +1,6 @@
-"""The encoders of the families in plain torch operations, for the reference in float64, for torch.compile and for the export to
-ONNX: the graph that others optimise is a clean one, without what a tracer leaves of a library's cases. What a family is, and
-what its weights are called, says tests/golden/encoder_golden.py."""
+"""The encoders of the families in plain torch operations, for the reference in float64, for torch.compile and for the
+export to ONNX: the graph that others optimise is a clean one, without a tracer's remnants of a library's special cases.
+Families and the names of their weights are defined in tests/golden/encoder_golden.py."""
 import json
 import math
 import pathlib
@@ -22,7 +22,7 @@ def turned(x, cosine, sine):
 
 
 class Encoder(torch.nn.Module):
-    """`fused`: with torch's own attention operation."""
+    """`fused`: uses torch's own attention operation."""
 
     def __init__(self, shape, weights, fused=False):
         super().__init__()
@@ -89,7 +89,7 @@ class Encoder(torch.nn.Module):
         return x if self.family.get("first_norm") else first, first
 
     def masks(self, ids, seen):
-        """Of layers that attend to all tokens, and of local ones."""
+        """Returns the masks of layers that attend to all tokens, and of local ones."""
         mask = (1.0 - seen[:, None, None, :]) * -10000.0
         if self.shape.get("family") == "mpnet":
             mask = mask + self.bias[None, :, :ids.shape[1], :ids.shape[1]]
@@ -123,7 +123,7 @@ class Encoder(torch.nn.Module):
 
 
 def weights_of(shape, stored):
-    """name -> tensor, from those in the file: some of ours are rows of one of theirs."""
+    """Returns {name: tensor} from the file's tensors; some of ours are rows of a larger one there."""
     whole = {part: (whole, number) for whole, parts in golden.family_of(shape).get("packed", {}).items()
              for number, part in enumerate(parts)}
     found = {}

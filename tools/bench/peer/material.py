@@ -1,6 +1,6 @@
-"""What all engines are given: a checkpoint of a real shape with random weights from a seed, and real texts with their token
-ids. Nothing is downloaded: the texts are package summaries of this repository, and the words are those of the shipped model,
-filled up to the 30,522 that such models have."""
+"""The input of all engines: a checkpoint of a real shape with random weights from a seed, and real texts with their
+token ids. Nothing is downloaded: the texts are package summaries of this repository, and the vocabulary is the shipped
+model's, filled up to the 30,522 words of such models."""
 import json
 import pathlib
 import random
@@ -16,30 +16,31 @@ import encoder_golden as golden  # noqa: E402
 SHAPES = {
     "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", seed=41),
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F32", seed=42),
-    # Weights as wide as those of the others would let rounding grow as no trained model does.
+    # Weights as widely spread as in the others would amplify rounding more than any trained model does.
     "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=43, spread=0.8),
-    # The families, all with BERT's words: how many there are is nothing to a product. bge-reranker-base is the same layers.
+    # The families, all with BERT's vocabulary: its size does not affect products. bge-reranker-base has the same layers.
     "xlmr-base": dict(family="xlm-roberta", hidden=768, layers=12, heads=12, inner=3072, pooling="cls", dtype="F32", seed=44,
                       spread=0.8),
     "mpnet-base": dict(family="mpnet", hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=45,
                        spread=0.8),
     "modernbert-base": dict(family="modernbert", hidden=768, layers=22, heads=12, inner=1152, pooling="cls", dtype="F32",
                             seed=46, spread=0.5, positions=8192, local=[layer for layer in range(22) if layer % 3]),
-    # Half of its 28 layers: a graph of all is larger than a file of ONNX may be.
+    # Half of its 28 layers: the whole graph is larger than an ONNX file may be.
     "qwen3-0.6b": dict(family="qwen3", hidden=1024, layers=14, heads=16, key_heads=8, width=128, inner=3072,
                        pooling="lasttoken", dtype="BF16", seed=47, spread=0.5),
 }
-MAX_TOKENS = 256  # of all texts but long ones
+MAX_TOKENS = 256  # of all texts except long ones
 FIXED_ROWS, FIXED_TOKENS, FIXED_BATCH = 64, 128, 32
 DOCS, DOC_TOKENS, LONG_TOKENS = 32, 200, 4096
-MIXED_ROWS, WINDOW, WINDOWS = 1024, 96, 5  # of a large model a quarter of the rows: it takes ten times as long
+MIXED_ROWS, WINDOW, WINDOWS = 1024, 96, 5  # a quarter of the rows for a large model, which takes ten times as long
 DOCUMENT_BYTES = 1_000_000
-PROBES = range(1, 140, 4)  # odd numbers of tokens: even ones hide what batch mates do
+PROBES = range(1, 140, 4)  # odd numbers of tokens: even ones hide effects of other rows in the batch
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def write_tokenizer(folder, max_tokens):
-    """The shipped model's, with words that no text has until the vocabulary is full; every file that a peer asks for."""
+    """Writes the shipped model's tokenizer, its vocabulary filled up with unused words, in every file that a peer
+    needs."""
     shipped = json.loads((SOURCE / "config/models/sluice-mini-en/tokenizer.json").read_text())
     words = shipped["model"]["vocab"]
     for number in range(golden.VOCABULARY - len(words)):
@@ -64,12 +65,12 @@ class Texts:
         self.tokens_of = dict(zip(sorted(set(self.words)), (len(encoding.ids) for encoding in counted)))
 
     def mixed(self, count, seed):
-        """One summary or several, most often two or three: many short texts and a tail of long ones."""
+        """Texts of one or more summaries, mostly two or three: many short texts and a tail of long ones."""
         rng = random.Random(seed)
         return [". ".join(rng.choices(self.summaries, k=max(1, round(rng.lognormvariate(0.9, 0.6))))) for _ in range(count)]
 
     def exact(self, tokens, seed):
-        """Words as they follow each other in the summaries, without those that would be too much for so many tokens."""
+        """A text of exactly `tokens` tokens: consecutive words of the summaries, without those that would not fit."""
         taken, left, at = [], tokens - 2, random.Random(seed).randrange(len(self.words))
         while left > 0:
             word = self.words[at % len(self.words)]
@@ -116,7 +117,7 @@ def write_loads(folder, model, mixed_rows, max_tokens, quick):
 
 
 def write(work, name, quick=False):
-    """The folder of a shape's material; written when it is not there, or is another one."""
+    """Returns the folder of a shape's material, and writes it if it is missing or outdated."""
     folder, shape = pathlib.Path(work) / (name + ("-quick" if quick else "")), SHAPES[name]
     mixed_rows = MIXED_ROWS // 4 if shape["hidden"] > 400 else MIXED_ROWS
     max_tokens = shape.get("positions", MAX_TOKENS)
@@ -124,7 +125,7 @@ def write(work, name, quick=False):
     if (folder / "complete").exists() and (folder / "complete").read_text() == made_from:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    golden.FAMILIES[shape.get("family", "bert")]["heads"] = []  # empty tensors, which only we skip
+    golden.FAMILIES[shape.get("family", "bert")]["heads"] = []  # the heads' tensors are empty, and only we skip them
     golden.write_checkpoint(folder / "model", shape)
     write_tokenizer(folder / "model", max_tokens)
     (folder / "shape.json").write_text(json.dumps(shape))

@@ -7,7 +7,7 @@ import time
 from catalogue import OURS
 from warm import Refused
 
-# What is measured, its unit, whether more is better, and the load.
+# Column -> what it measures, with the load; the unit; whether more is better.
 COLUMNS = {
     "fixed": ("128 tokens, batches of 32", "tokens/s", True),
     "job": ("mixed texts as one job", "tokens/s", True),
@@ -26,13 +26,13 @@ COLUMNS = {
     "cosine": ("lowest cosine to float64", "", True),
     "same_bits": ("same bits in any batch", "", True),
 }
-RACES = ("fixed", "job", "windows", "docs", "long")  # in which only the fastest peer counts
+RACES = ("fixed", "job", "windows", "docs", "long")  # columns in which only the fastest peer counts
 LOADS = {"fixed": ("fixed", 0), "job": ("mixed", 0), "windows": ("windows", 96), "text": ("mixed", 0),
          "docs": ("docs", 0), "long": ("long", 1)}
 
 
 def percentile(samples, share):
-    """The least of the samples that `share` of them do not exceed."""
+    """The smallest sample that at least `share` of the samples do not exceed."""
     ordered = sorted(samples)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
@@ -44,7 +44,7 @@ def tokens_per_second(process, command, column, tokens, milliseconds):
 
 
 def one_step(process, column, plan):
-    """What one turn of one engine shows: {column: figure}."""
+    """Gives one engine one turn; returns {column: figure}."""
     if column in RACES:
         return {column: tokens_per_second(process, "run", column, plan.tokens, plan.step_ms)}
     if column == "text":
@@ -61,7 +61,8 @@ def one_step(process, column, plan):
 
 
 def warm_up(process, column, plan):
-    """What must not be measured: the first runs of a shape, and the choice of the best batch, on a part of the load."""
+    """Does what must not be measured: the first runs of a shape, and the choice of the best batch on a part of the
+    load."""
     if column in ("job", "windows", "docs"):
         process.ask("tune", *LOADS[column])
     elif column == "text":
@@ -71,7 +72,7 @@ def warm_up(process, column, plan):
 
 
 def accuracy(process, reference, path):
-    """Every probe alone and all of them together: {column: figure}."""
+    """Embeds every probe alone and all together; returns {column: figure}."""
     answers = []
     for window in (1, 0):
         answer = process.ask("vectors", "probe", window, path)
@@ -95,13 +96,13 @@ def cosine(a, b):
 
 
 class Figures:
-    """What a run found: of each engine and column the figure of every round, in the order of the rounds."""
+    """The results of a run: for each engine and column the figure of every round, in order."""
 
     def __init__(self):
         self.rounds, self.refused = {}, {}
 
     def behind(self, column, share):
-        """The peers whose best round in a column is below `share` of what another of their precision has reached."""
+        """The peers whose best round in a column is below `share` of the best of any peer of their precision."""
         best = {engine: max(found) for (engine, of), found in self.rounds.items() if of == column and engine.peer != OURS}
         return {engine for engine, rate in best.items()
                 if rate < share * max(other for rival, other in best.items() if rival.precision == engine.precision)}
@@ -115,9 +116,9 @@ class Figures:
 
 
 def take_turns(processes, columns, plan, figures):
-    """`processes`: engine -> Process. Every round asks each engine for each column once, forwards and backwards in turn; an
-    engine that cannot do a column is left out of it from then on, with the reason noted, and so is who can no longer be the
-    fastest peer in a race, with the rounds that it has."""
+    """`processes`: engine -> Process. Every round measures each engine in each column once, alternating forwards and
+    backwards. An engine that cannot do a column is left out of it from then on, with the reason noted; so is a peer
+    that can no longer be the fastest in a race, with the rounds that it has."""
     doing = []
     for column in columns:
         for engine, process in processes.items():

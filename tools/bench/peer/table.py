@@ -1,14 +1,14 @@
-"""Figures of several runs in one file, and the tables that come of them.
+"""Figures of several runs in one file, and the tables made from them.
 
-A ratio compares engines of one run only: every record holds, beside an engine's rounds, what ours did in the same rounds.
-So runs of a shape, a precision or a peer at a time can be merged, and none of the ratios is between runs."""
+A ratio compares engines of one run only: every record holds an engine's rounds and ours of the same rounds. So runs of
+a shape, a precision or a peer at a time can be merged, and no ratio is between runs."""
 import itertools
 import statistics
 
 from catalogue import FAMILIES, OURS, PRECISIONS
 from measure import COLUMNS
 
-# What ours is to be of the best peer, by column and shape (None: of any other shape).
+# The goal for ours relative to the best peer, by column and shape (None: any other shape).
 GOALS = {
     ("fixed", "minilm"): {"f32": 1.3, "bf16": 1.3, "int8": 1.35},
     ("fixed", None): {"f32": 1.3},
@@ -18,14 +18,14 @@ GOALS = {
     ("share", "minilm"): {"f32": 0.92, "bf16": 0.88, "int8": 0.62},
     ("memory", "minilm"): {"f32": 150, "bf16": 150, "int8": 150},
 } | {(column, family): {"f32": 1.2} for family, columns in FAMILIES.items() for column in columns}
-OF_OURS = ("share", "memory")  # whose goals are for our own figure
+OF_OURS = ("share", "memory")  # columns whose goals are for our own figure
 NAMES = {"minilm": "MiniLM", "bert-base": "BERT-base", "xlmr-base": "XLM-R base, bge-reranker-base", "mpnet-base": "MPNet base",
          "modernbert-base": "ModernBERT base", "qwen3-0.6b": "Qwen3 0.6B, half of its layers"}
 USUAL_GOALS = {"f32": 2.4, "bf16": 5, "int8": 7}
 
 
 def records(figures, shape, when):
-    """key -> record, one for each engine and column of a run."""
+    """Returns {key: record}, one for each engine and column of a run."""
     ours = {}
     for (engine, column), rounds in figures.rounds.items():
         if engine.peer == OURS:
@@ -36,8 +36,8 @@ def records(figures, shape, when):
 
 
 def merge(results, found, refused, shape):
-    """Newer records take the place of older ones of the same engine and column, and so do refusals; who was refused before
-    and has a figure now is refused no longer."""
+    """Newer records and refusals replace older ones of the same engine and column; a new figure removes an earlier
+    refusal."""
     merged = {**results, "figures": {**results.get("figures", {}), **found}, "refused": dict(results.get("refused", {}))}
     for record in found.values():
         for what in (record["engine"], f"{record['engine']}: {record['column']}"):
@@ -47,14 +47,14 @@ def merge(results, found, refused, shape):
 
 
 def ratio(record, precision=None):
-    """Ours over theirs, the median of the pairs; None where ours is not in the run."""
+    """The median over the rounds of ours divided by theirs; None if ours is not in the run."""
     ours = record["ours"].get(record["precision"] if precision is None else precision)
     pairs = [a / b for a, b in zip(ours or [], record["rounds"]) if b]
     return statistics.median(pairs) if pairs else None
 
 
 def best_peer(records_of_column, column, precision, among=lambda engine: True):
-    """The record of the peer that is nearest to ours or farthest ahead, or None."""
+    """The record of the peer that is farthest ahead of ours, or else nearest behind; or None."""
     peers = [r for r in records_of_column if r["peer"] != OURS and r["precision"] == precision and among(r["engine"])
              and ratio(r) is not None]
     if not peers:
@@ -95,7 +95,7 @@ def goal(column, shape, precision):
 
 
 def cell(here, column, shape, precision):
-    """Our median, and what it is of the best peer's; bold where a goal is missed."""
+    """Our median, and its ratio to the best peer's; bold if a goal is missed."""
     own = next((r["rounds"] for r in here if r["peer"] == OURS and r["precision"] == precision), None)
     if not own:
         return ""
@@ -107,7 +107,7 @@ def cell(here, column, shape, precision):
 
 
 def machine_table(found):
-    """Sluice in every shape, column and precision, and what that is of the best peer there."""
+    """Sluice in every shape, column and precision, with its ratio to the best peer."""
     rows = []
     for shape, column in itertools.product(dict.fromkeys(r["shape"] for r in found), COLUMNS):
         what, unit, more = COLUMNS[column]
@@ -121,7 +121,7 @@ def machine_table(found):
 
 
 def usual_row(found, shape):
-    """What ours does in each precision beside what most people run; "" where that was not measured."""
+    """Ours in each precision compared with what most people run; "" if that was not measured."""
     usual = [r for r in found if (r["shape"], r["column"], r["engine"]) == (shape, "text", "sentence-transformers f32")]
     if not usual or not usual[0]["ours"]:
         return ""

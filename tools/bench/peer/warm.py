@@ -1,5 +1,5 @@
-"""A warm engine behind a pipe. It is stopped by a signal whenever it is not its turn, so that no thread pool that still spins
-takes time from the one that is measured."""
+"""A warm engine behind a pipe. A signal stops it whenever it is not its turn, so that a thread pool that still spins
+takes no time from the engine that is measured."""
 import json
 import os
 import select
@@ -10,12 +10,12 @@ import time
 
 
 class Refused(Exception):
-    """What an engine cannot do, in its own words."""
+    """An engine's refusal, in its own words."""
 
 
 class Process:
     def __init__(self, command, env=None, start_s=600, one_core=False):
-        """Returns when the engine says that it is ready; `ready_s` is how long that took since its start."""
+        """Returns when the engine says that it is ready; `ready_s` is the time from its start until then."""
         self.errors = tempfile.TemporaryFile()
         begin = time.monotonic()
         self.child = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ class Process:
         while b"\n" not in self.unread:
             left = end - time.monotonic()
             if left <= 0 or not select.select([self.child.stdout], [], [], left)[0]:
-                self._signal(signal.SIGKILL)  # it would go on beside the others
+                self._signal(signal.SIGKILL)  # it would keep running beside the others
                 raise Refused(f"no answer within {timeout_s} s")
             data = os.read(self.child.stdout.fileno(), 1 << 20)
             if not data:
@@ -52,7 +52,7 @@ class Process:
         return json.loads(line)
 
     def ask(self, *words, timeout_s=600):
-        """One command; the process runs until it has answered."""
+        """Sends one command; the process runs until it has answered."""
         self._signal(signal.SIGCONT)
         try:
             self.child.stdin.write((" ".join(map(str, words)) + "\n").encode())
@@ -66,7 +66,7 @@ class Process:
         return answer
 
     def resident_mb(self):
-        """Of the process now, its share of nobody else's pages subtracted."""
+        """The process' current resident memory (VmRSS), including pages that it shares."""
         with open(f"/proc/{self.child.pid}/status", encoding="ascii") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) / 1024
 

@@ -10,7 +10,7 @@ STORED = {"f32": "float32", "bf16": "float32", "int8": "int8", "int8_bf16": "int
 
 
 def weights_of(path):
-    """name -> f32 array of a safetensors file."""
+    """Returns {name: f32 array} of a safetensors file."""
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + size])

@@ -1,4 +1,4 @@
-"""fastembed: texts in, vectors out; its own tokenising and batching around ONNX Runtime, in f32."""
+"""fastembed: from texts to vectors with its own tokenising and batching around ONNX Runtime, in f32."""
 import json
 import shutil
 

@@ -8,7 +8,8 @@ from with_ctranslate2 import weights_of
 
 
 def write_words(writer, material):
-    """The vocabulary as llama.cpp keeps WordPiece: words with a mark before them, their ends without the two signs."""
+    """Writes the vocabulary in llama.cpp's form of WordPiece: a mark before words, and continuations without the two
+    signs."""
     import gguf
     words = json.loads((material / "model/tokenizer.json").read_text())["model"]["vocab"]
     words = sorted(words, key=words.get)
@@ -46,7 +47,7 @@ def prepare(material, variant):
             "q8_0": gguf.GGMLQuantizationType.Q8_0}[variant]
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, shape["layers"])
     for name, values in weights_of(material / "model/model.safetensors").items():
-        # Vectors, places and types stay in f32, as its own converter has it.
+        # Vectors, positions and token types stay in f32, as in its own converter.
         small = values.ndim == 1 or "position_embeddings" in name or "token_type" in name
         own = gguf.GGMLQuantizationType.F32 if small else kind
         writer.add_tensor(names.get_name(name, (".weight", ".bias")), gguf.quants.quantize(values, own), raw_dtype=own)
@@ -57,12 +58,12 @@ def prepare(material, variant):
     part.rename(target)
 
 
-BATCH_TOKENS = 512  # attention runs over all tokens of a batch with a mask, so that larger ones only cost more
+BATCH_TOKENS = 512  # attention runs over all tokens of a batch with a mask, so larger batches only cost more
 
 
 def without_own_layouts(llama_cpp):
-    """On a processor with AMX its products of q8_0 weights in the layout for that end with a segmentation fault
-    (ggml_backend_amx_mul_mat); so they stay as the file has them. The switch is not among Llama's arguments."""
+    """On a processor with AMX, products of q8_0 weights in the AMX layout end with a segmentation fault
+    (ggml_backend_amx_mul_mat); so the weights keep the file's layout. Llama's arguments do not include this switch."""
     import llama_cpp.llama_cpp as bindings
     defaults = bindings.llama_model_default_params
 
@@ -85,7 +86,7 @@ class Peer:
                                      verbose=False)
 
     def decode(self, rows):
-        """The vectors of rows that are one batch."""
+        """The vectors of the rows of one batch."""
         batch, context = self.model._batch, self.model._ctx
         batch.reset()
         for number, row in enumerate(rows):

@@ -23,7 +23,7 @@ def prepare(material, variant):
     target = folder / f"{variant}.onnx"
     if target.exists():
         return
-    fold_constants(material / "onnx/model.onnx", folder / "folded.onnx")  # the optimizer would do it with torch
+    fold_constants(material / "onnx/model.onnx", folder / "folded.onnx")  # or the optimizer would do it with torch
     fused = optimizer.optimize_model(str(folder / "folded.onnx"), model_type="bert", num_heads=shape["heads"],
                                      hidden_size=shape["hidden"], opt_level=0)
     print(fused.get_fused_operator_statistics())
@@ -42,7 +42,7 @@ class Peer:
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        # Lanes share a session and its weights; with one thread each, its callers do the work.
+        # Lanes share a session and its weights; with one thread each, the calling threads do the work.
         self.session = ort.InferenceSession(str(material / f"onnxruntime/{variant}.onnx"), options, ["CPUExecutionProvider"])
         self.dim = json.loads((material / "shape.json").read_text())["hidden"]
 

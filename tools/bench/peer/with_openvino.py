@@ -1,5 +1,6 @@
-"""OpenVINO: the exported graph in f32 and bf16, and quantised by NNCF's post-training method for transformers, calibrated on
-texts of the same kind. What int8 leaves over runs in bf16 where the processor has it, as OpenVINO does by itself."""
+"""OpenVINO: the exported graph in f32 and bf16, and quantised by NNCF's post-training method for transformers,
+calibrated on texts of the same kind. Operations that stay unquantised run in bf16 if the processor has it, which is
+OpenVINO's default."""
 import json
 import os
 import pathlib
@@ -24,7 +25,7 @@ def prepare(material, variant):
 
 
 def has_bf16():
-    """OpenVINO says that it has it also where that is a plain loop."""
+    """Returns whether the processor has bf16; OpenVINO also says so where its bf16 is a plain loop."""
     return ("avx512_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
             and os.environ.get("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16") == "AVX512_CORE_BF16")
 

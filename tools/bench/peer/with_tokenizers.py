@@ -1,4 +1,5 @@
-"""Hugging Face tokenizers by itself, on one core: `encode_batch_fast`, which leaves out the places of tokens in their text."""
+"""Hugging Face tokenizers alone, on one core: `encode_batch_fast`, which omits the positions of tokens in their
+text."""
 import worker
 
 

@@ -1,6 +1,6 @@
-"""sentence-transformers on torch's CPU backend, as it is and with torch.compile; in f32, or wholly in bf16.
+"""sentence-transformers on torch's CPU backend, plain and with torch.compile; in f32, or entirely in bf16.
 
-`prepare` makes what the others start from as well: the graph in ONNX and the reference in float64."""
+`prepare` also makes the files from which the others start: the graph in ONNX and the reference in float64."""
 import json
 import os
 
@@ -8,7 +8,7 @@ import worker
 
 
 def reference(material):
-    """Every probe by itself, so without padding, in float64."""
+    """Embeds every probe alone, and so without padding, in float64."""
     import encoder
     import torch
     model = encoder.load(material, torch.float64)
@@ -65,7 +65,7 @@ class SentenceTransformers:
 
 
 class Compiled:
-    """The graph of encoder.py, weights packed; compiled for the first shape that comes, then once more for any shape."""
+    """The graph of encoder.py with packed weights, compiled for the first shape, then once more for any shape."""
 
     def __init__(self, material, variant):
         import encoder

@@ -1,20 +1,19 @@
-"""What every peer's process shares: it opens the peer, then answers one line of JSON for each line of command.
+"""The common part of every peer's process: it opens the peer, then answers each command line with one line of JSON.
 
-    run LOAD WINDOW MS       rows of ids to vectors, in windows of so many rows (0: all at once), at least once and until MS
+    run LOAD WINDOW MS       embeds rows of ids in windows of WINDOW rows (0: all at once), at least once and until MS
                              milliseconds have passed
-    tune LOAD WINDOW         finds the rows of a batch that suit the peer best for that, and warms it up
+    tune LOAD WINDOW         finds the peer's best number of rows per batch for that, and warms it up
     text LOAD WINDOW MS      as run, but from texts: the peer tokenises, sorts and pads as it likes
-    each LOAD COUNT          one row after the other; milliseconds of each
-    vectors LOAD WINDOW FILE the vectors, f32
+    each LOAD COUNT          embeds one row after the other; milliseconds of each
+    vectors LOAD WINDOW FILE writes the vectors, f32
     tokens LOAD MS           tokenises all texts, likewise until MS have passed
-    document LOAD COUNT      tokenises one long text so many times; milliseconds of each
+    document LOAD COUNT      tokenises one long text COUNT times; milliseconds of each
 
-A peer is an object with `forward(lane, ids, mask)` -> [rows, dim], its vectors of length 1; or with `encode(texts, rows)`; or
-with `tokenize(texts)` -> number of ids. Batches are sorted by length, cut, padded and laid out before the clock runs, which is
-in a peer's favour, and so is the choice of the best batch for each load. With two lanes, two batches run side by side on one
-thread each, and `forward` is called by two threads; else one batch runs on two threads. tools/bench/peer_sluice.c speaks the
-same language.
-"""
+A peer is an object with `forward(lane, ids, mask)` -> [rows, dim], its vectors of length 1; or with `encode(texts,
+rows)`; or with `tokenize(texts)` -> number of ids. Batches are sorted by length, cut, padded and laid out before the
+clock starts, which is in a peer's favour, as is the choice of the best batch for each load. With two lanes, two batches
+run in parallel on one thread each, and two threads call `forward`; otherwise one batch runs on two threads.
+tools/bench/peer_sluice.c uses the same commands. """
 import concurrent.futures
 import json
 import pathlib
@@ -24,7 +23,7 @@ import time
 import numpy as np
 
 BATCH_ROWS = [8, 16, 32, 64]
-TUNED_ROWS = 128  # of a load, to find the best of them
+TUNED_ROWS = 128  # rows of a load with which the best batch is found
 TUNED_TEXTS = 256
 
 
@@ -55,7 +54,7 @@ def padded(rows):
 
 
 def cut(rows, window, batch_rows):
-    """For each window its batches (which rows, ids, mask): sorted by length, the longest first."""
+    """Returns each window's batches (which rows, ids, mask), sorted by length, the longest first."""
     windows = []
     for start in range(0, len(rows), window):
         order = sorted(range(start, min(start + window, len(rows))), key=lambda i: -len(rows[i]))
@@ -65,7 +64,8 @@ def cut(rows, window, batch_rows):
 
 
 def some(rows, window):
-    """A window; or, of all rows, those of medium length, so that they are padded as little as when all are sorted."""
+    """One window; or, if there is no window, the rows of medium length, which need as little padding as all rows
+    sorted."""
     first = (len(rows) - TUNED_ROWS) // 2
     return rows[:window or None] if window or first < 0 else sorted(rows, key=len)[first:first + TUNED_ROWS]
 
@@ -84,7 +84,7 @@ class Worker:
         return self.laid_out[key]
 
     def embed(self, windows, to):
-        """All windows, one after the other; within one, the lanes take batches as they become free."""
+        """Embeds all windows in sequence; within a window, the lanes take batches as they become free."""
         def lane(number, batches):
             for which, ids, mask in batches:
                 to[which] = self.peer.forward(number, ids, mask)
@@ -93,7 +93,7 @@ class Worker:
             if self.pool is None or len(batches) == 1:
                 lane(0, batches)
             else:
-                left = iter(batches)  # next() of a list's iterator is one step to other threads
+                left = iter(batches)  # next() of a list's iterator is atomic for other threads
                 for done in [self.pool.submit(lane, number, left) for number in range(self.lanes)]:
                     done.result()
 
@@ -112,14 +112,14 @@ class Worker:
         return self.repeat(lambda: self.embed(windows, to), int(milliseconds))
 
     def tune(self, name, window):
-        """On a part of the load only. Who gets texts cuts its batches itself."""
+        """Uses only a part of the load. A peer that takes texts cuts its batches itself."""
         if not self.tunes:
             return {}
         rows = some(self.loads.ids(name), int(window))
         to, took = np.empty((len(rows), self.peer.dim), np.float32), {}
         for batch_rows in BATCH_ROWS:
             windows = cut(rows, len(rows), batch_rows)
-            self.embed([windows[0][:self.lanes]], to)  # a shape that is new to a peer may cost more
+            self.embed([windows[0][:self.lanes]], to)  # a peer's first run of a shape may cost more
             took[batch_rows] = self.repeat(lambda: self.embed(windows, to), 0)["seconds"]
         self.chosen[(name, int(window))] = min(took, key=took.get)
         return {"seconds": took}
@@ -169,16 +169,16 @@ class Worker:
             return {"error": f"no command named {command}"}
         try:
             return getattr(self, command)(*words)
-        except Exception as error:  # whatever a peer cannot do is for the report
+        except Exception as error:  # a peer's errors go into the report
             return {"error": f"{type(error).__name__}: {error}"[:600]}
 
 
 def serve(open_peer):
-    """usage: … MATERIAL VARIANT LANES THREADS, where THREADS are those of a lane. The first row of the load `one` is embedded
+    """usage: … MATERIAL VARIANT LANES THREADS, where THREADS is per lane. The first row of the load `one` is embedded
     before the peer says that it is ready."""
     material, variant, lanes, threads = pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
     answers = sys.stdout
-    sys.stdout = sys.stderr  # what packages print is not an answer
+    sys.stdout = sys.stderr  # output of packages is not an answer
     peer = open_peer(material, variant, lanes, threads)
     worker = Worker(peer, Loads(material / "loads"), lanes, tunes=hasattr(peer, "forward"))
     if hasattr(peer, "forward"):
@@ -191,7 +191,7 @@ def serve(open_peer):
 
 
 def main(open_peer, prepare=None):
-    """`prepare(material, variant)` makes what the peer opens, once: files of its own format."""
+    """`prepare(material, variant)` makes the files that the peer opens, once, in its own format."""
     if sys.argv[1] == "serve":
         serve(open_peer)
     elif prepare is not None:

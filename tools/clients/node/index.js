@@ -79,7 +79,7 @@ export class Client {
   #prefix;
   #results = randomUUID();
   #last = "0";
-  #waiting = new Map(); // id of a request: what wakes those that wait for it
+  #waiting = new Map(); // id of a request -> function that wakes its waiter
   #listener = null;
 
   constructor(redis, { queue = "default" } = {}) {
@@ -118,7 +118,7 @@ export class Client {
       try {
         if (this.#listening === null) {
           this.#listening = this.#redis.duplicate();
-          this.#listening.on("error", () => {}); // it connects again by itself
+          this.#listening.on("error", () => {}); // it reconnects by itself
           await this.#listening.connect();
         }
         const streams = await this.#listening.xRead(

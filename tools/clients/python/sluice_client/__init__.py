@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient", "Client", "Reply", "Request", "SluiceError"]
 
 Word = Union[str, int, float, bytes]
-Vector = array.array  # of 32-bit floats
+Vector = array.array  # 32-bit floats
 _Parts = Sequence[tuple[int, Union[str, Sequence[str]]]]
 
 _USABLE_ID = re.compile(r"(?!(high:|low:)?\d{13,}-\d+$)[ -~]{1,128}")
@@ -69,19 +69,19 @@ class OneFields(Fields, total=False):
 
 
 class SluiceError(Exception):
-    """A reply that is no result; `cancelled` is such a code, too."""
+    """A reply that is not a result; `cancelled` is one of the codes."""
 
     def __init__(self, fields: Mapping[str, bytes]) -> None:
         self.code = fields.get("code", fields["status"]).decode()
         super().__init__(fields.get("message", fields["status"]).decode())
         self.retryable = fields.get("retryable") == b"1"
-        self.retry_after = int(fields.get("retry_after_ms", b"0")) / 1000  # seconds; of queue_full
-        self.index = int(fields["index"]) if "index" in fields else None  # which of several texts was the reason
+        self.retry_after = int(fields.get("retry_after_ms", b"0")) / 1000  # seconds, for queue_full
+        self.index = int(fields["index"]) if "index" in fields else None  # the text at fault, if there are several
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """`id`: where the reply is. `name`: what the queue calls the request, for `cancel`."""
+    """`id`: under which the reply is. `name`: the queue's name for the request, for `cancel`."""
 
     id: str
     name: str
@@ -89,7 +89,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """A result, with all fields of the reply as Redis has them."""
+    """A result, with all fields of the reply as they are in Redis."""
 
     fields: Mapping[str, bytes]
 
@@ -122,7 +122,7 @@ def _age(name: str) -> tuple[int, ...]:
 
 
 def _split(texts: Sequence[str], limits: Sequence[bytes | None]) -> _Parts:
-    """Parts that a request may carry, each with the number of its first text."""
+    """Splits the texts into parts that a request may carry, each with the number of its first text."""
     most, most_bytes = (int(limit or default) for limit, default in zip(limits, (256, 1048576)))
     parts: list[tuple[int, Sequence[str]]] = []
     start, size = 0, 0
@@ -136,7 +136,7 @@ def _split(texts: Sequence[str], limits: Sequence[bytes | None]) -> _Parts:
 
 
 def _left(error: BaseException, parts: _Parts, requests: Sequence[Request], answered: int) -> Sequence[Request]:
-    """The requests that have no reply yet. The index of an error becomes that among all texts."""
+    """The requests without a reply. Changes an error's index to that among all texts."""
     if isinstance(error, SluiceError):
         error.index = None if error.index is None else error.index + parts[answered][0]
         answered += 1
@@ -149,7 +149,7 @@ def _merge(parts: Sequence[tuple[int, Reply]], best: int | None) -> list[tuple[i
 
 
 def _ended(streams: Any) -> Iterator[tuple[str, str]]:
-    """(entry of the results stream, id of the request) from what XREAD says in RESP2 or RESP3."""
+    """Yields (entry of the results stream, id of the request) from the answer of XREAD in RESP2 or RESP3."""
     for _, entries in streams.items() if isinstance(streams, dict) else streams or []:
         for entry, fields in entries:
             yield entry.decode(), fields[b"id"].decode()
@@ -164,7 +164,7 @@ class _Queue:
         self._limits: list[Word] = ["HMGET", self._prefix + "meta", "max_inputs", "max_text_bytes"]
 
     def _add(self, text: str | Sequence[str], timeout: float | None, notify: str, fields: Mapping[str, Any]) -> tuple[Request, list[Word]]:
-        """The request, whose name lacks the entry as yet, and the command that enqueues it."""
+        """The request, whose name still lacks the entry, and the command that enqueues it."""
         body = {"id": uuid.uuid4().hex, "notify": notify, **fields}
         body.update({"text": text} if isinstance(text, str) else {"inputs": json.dumps(list(text))})
         if not _USABLE_ID.fullmatch(body["id"]):
@@ -183,7 +183,7 @@ class _Queue:
         return ["XADD", self._prefix + "control", "*", "cancel", request.name]
 
     def _reply(self, answer: Mapping[bytes, bytes], request: Request | None = None) -> Reply | None:
-        """None while there is none, or only one of an older request with the same id."""
+        """The reply; None while there is none, or only that of an older request with the same id."""
         fields = {key.decode(): value for key, value in answer.items()}
         if "status" not in fields or (request and _age(fields["entry"].decode()) < _age(request.name)):
             return None
@@ -193,7 +193,7 @@ class _Queue:
 
 
 class Client(_Queue):
-    """Each call that waits holds a connection of the pool, as blocking commands do."""
+    """A client in which each waiting call holds a connection of the pool, as blocking commands do."""
 
     def __init__(self, connection: redis.Redis, queue: str = "default") -> None:
         super().__init__(connection, queue)
@@ -263,7 +263,7 @@ class Client(_Queue):
         while numbers and time.monotonic() < ends:
             found = list(_ended(self._call(ends, ["XREAD", "COUNT", 1000, "BLOCK", 1000, "STREAMS", f"{self._prefix}results:{stream}", last])))
             last = found[-1][0] if found else last
-            for id in [id for _, id in found] or list(numbers)[:100]:  # the stream may have been lost with its server
+            for id in [id for _, id in found] or list(numbers)[:100]:  # the stream may be lost with its server
                 try:
                     reply = self._reply(self._call(ends, self._get(id))) if id in numbers else None
                     if reply:
@@ -287,7 +287,8 @@ class Client(_Queue):
 
 
 class AsyncClient(_Queue):
-    """Two connections in all, however many calls wait: commands take turns on one, the other waits for what ends."""
+    """A client with two connections, however many calls wait: commands take turns on one, the other waits for ends of
+    requests."""
 
     def __init__(self, connection: redis.asyncio.Redis, queue: str = "default") -> None:
         super().__init__(connection, queue)
@@ -302,7 +303,8 @@ class AsyncClient(_Queue):
             return await self._connection.execute_command(*command)
 
     async def _call(self, ends: float, command: list[Word]) -> Any:
-        """Repeats the command until `ends` while the connection is lost. A task that is cancelled leaves no half-read answer."""
+        """Repeats the command until `ends` while the connection is lost. A cancelled task leaves no half-read
+        answer."""
         while True:
             try:
                 return await asyncio.shield(self._send(command))
@@ -312,7 +314,7 @@ class AsyncClient(_Queue):
             await asyncio.sleep(_PAUSE_S)
 
     async def _listen(self) -> None:
-        """Wakes those whose requests have ended; ends when nobody waits."""
+        """Wakes the calls whose requests have ended; returns when no call waits."""
         command = ["XREAD", "COUNT", 1000, "BLOCK", 1000, "STREAMS", f"{self._prefix}results:{self._results}"]
         while self._waiting:
             try:
