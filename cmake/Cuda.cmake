@@ -1,8 +1,8 @@
 # The CUDA engine: kernels/*.cu by nvcc, and the C files of src/engine/cuda that drive them.
 #
-# Only executables that link `engine_with_cuda` have it (the daemon does): the library `engine` is the CPU's, so that
-# the many test programs stay small. Nothing but the CUDA runtime is linked, and that statically; cuBLASLt is looked for
-# when the engine is opened, so that the same program runs on a machine that has no NVIDIA driver.
+# Only executables that link `engine_with_cuda` have it, such as the daemon: the library `engine` has only the CPU's, so
+# that the many test programs stay small. Only the CUDA runtime is linked, statically; cuBLASLt is loaded when the
+# engine is opened, so that the same program runs on a machine without an NVIDIA driver.
 #
 # Sets SLUICE_CUDA_BUILD (whether to build it) and SLUICE_CUDA_INCLUDE (CUDA's headers, which the host tests need too).
 set(SLUICE_CUDA AUTO CACHE STRING "Build the CUDA engine: ON, OFF, or AUTO: where nvcc is found")
@@ -12,12 +12,12 @@ find_program(SLUICE_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local
   DOC "NVIDIA's compiler")
 find_program(SLUICE_GXX g++ DOC "What nvcc compiles host code with")
 
-# Where the toolkit is: asked of nvcc itself, which may be a script or a link.
+# nvcc, which may be a script or a link, says itself where the toolkit is.
 if(SLUICE_NVCC)
   execute_process(COMMAND ${SLUICE_NVCC} -v sluice OUTPUT_VARIABLE said ERROR_VARIABLE said)
   if(said MATCHES "#[$] TOP=([^\n]+)")
     get_filename_component(include ${CMAKE_MATCH_1}/include ABSOLUTE)
-    set(SLUICE_CUDA_TOOLKIT_INCLUDE ${include}) # also where cuBLASLt's headers come from elsewhere
+    set(SLUICE_CUDA_TOOLKIT_INCLUDE ${include}) # even if cuBLASLt's headers are elsewhere
     if(EXISTS ${include}/cuda_runtime_api.h AND EXISTS ${include}/cublasLt.h)
       set(SLUICE_CUDA_INCLUDE ${include})
     endif()
@@ -28,24 +28,24 @@ set(SLUICE_CUDA_BUILD OFF)
 if(SLUICE_CUDA AND SLUICE_CUDA_INCLUDE AND SLUICE_GXX)
   set(SLUICE_CUDA_BUILD ON)
   if(SLUICE_CUDA STREQUAL "AUTO" AND (SLUICE_SANITIZE OR SLUICE_FUZZ))
-    set(SLUICE_CUDA_BUILD OFF) # the host tests are what these are for
+    set(SLUICE_CUDA_BUILD OFF) # the headers are for the host tests
   endif()
 elseif(SLUICE_CUDA AND NOT SLUICE_CUDA STREQUAL "AUTO")
   message(FATAL_ERROR "SLUICE_CUDA=ON needs g++ and NVIDIA's toolkit with cuBLASLt's headers: put nvcc on the PATH, or "
     "set SLUICE_NVCC (now: ${SLUICE_NVCC})")
 endif()
 
-# The parts that know CUDA, out of a layer's sources.
+# The sources that need CUDA are removed from their layer.
 file(GLOB SLUICE_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/engine/cuda/*.c)
-set(SLUICE_CUDA_RUNTIME ${CMAKE_SOURCE_DIR}/src/engine/cuda/runtime.c) # needs more than headers
+set(SLUICE_CUDA_RUNTIME ${CMAKE_SOURCE_DIR}/src/engine/cuda/runtime.c) # needs more than CUDA's headers
 list(REMOVE_ITEM SLUICE_CUDA_SOURCES ${SLUICE_CUDA_RUNTIME})
 file(GLOB SLUICE_KERNEL_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
 file(GLOB SLUICE_KERNEL_HOST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.c)
 
-# What kernels.h and cuda/api.h need, for C files.
+# The headers that kernels.h and cuda/api.h need, for C files.
 add_library(cuda_headers INTERFACE)
 
-# The backend table with CUDA's row, and the C files behind it, for the daemon and for the host tests.
+# The backend table with CUDA's row, and the C files that it uses, for the daemon and for the host tests.
 add_library(engine_table OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/src/engine/backend.c)
 target_compile_definitions(engine_table PRIVATE SLUICE_CUDA)
 target_link_libraries(engine_table PRIVATE model)
@@ -56,7 +56,7 @@ function(sluice_cuda_headers include)
   target_link_libraries(engine_cuda PUBLIC model cuda_headers m)
 endfunction()
 
-# What an executable links beside `engine` to have the CUDA engine, if it is built.
+# An executable that links this in addition to `engine` has the CUDA engine, if it is built.
 add_library(engine_with_cuda INTERFACE)
 if(NOT SLUICE_CUDA_BUILD)
   message(STATUS "CUDA engine: no (SLUICE_CUDA=${SLUICE_CUDA}, nvcc: ${SLUICE_NVCC})")
@@ -67,19 +67,19 @@ set(CMAKE_CUDA_COMPILER ${SLUICE_NVCC})
 if(NOT CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${SLUICE_GXX})
 endif()
-# PTX is made twice, for the generation of the A100 (and code for its three kinds of chips) and for that of the H100;
-# newer ones compile the latter when they load it.
+# PTX is made for two generations, the A100's (with code for its three kinds of chips) and the H100's; newer GPUs
+# compile the latter when they load it.
 set(SLUICE_CUDA_ARCHITECTURES "" CACHE STRING
   "Build the kernels for these alone, as in CMAKE_CUDA_ARCHITECTURES; empty: for all that Sluice runs on")
 set(SLUICE_CUDA_CODE "--generate-code=arch=compute_80,code=[sm_80,sm_86,sm_89]"
   "--generate-code=arch=compute_90,code=[sm_90,compute_90]")
 enable_language(CUDA)
-add_library(CUDA::nvToolsExt INTERFACE IMPORTED) # CMake 3.25.1, Debian 12's, takes for granted what CUDA 13 has no more
+add_library(CUDA::nvToolsExt INTERFACE IMPORTED) # Debian 12's CMake 3.25.1 requires it, and CUDA 13 no longer has it
 find_package(CUDAToolkit 12.4 REQUIRED)
 message(STATUS "CUDA engine: yes (CUDA ${CUDAToolkit_VERSION})")
 sluice_cuda_headers(${SLUICE_CUDA_INCLUDE} ${SLUICE_CUDA_TOOLKIT_INCLUDE})
 
-# sluice_kernels(TARGET SOURCES...): a library of kernels by nvcc.
+# sluice_kernels(TARGET SOURCES...): a library of kernels compiled by nvcc.
 function(sluice_kernels target)
   add_library(${target} STATIC ${ARGN})
   set_target_properties(${target} PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
@@ -92,7 +92,7 @@ function(sluice_kernels target)
   endif()
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${target} PRIVATE ${code} --threads=2 -Xcompiler=-Wall,-Wextra,-fno-exceptions,-fno-rtti
-    -Xcompiler=-fno-threadsafe-statics # in nvcc's own stubs, which nobody calls; it would need libstdc++
+    -Xcompiler=-fno-threadsafe-statics # for nvcc's own unused stubs, which would need libstdc++
     $<$<BOOL:${SLUICE_WERROR}>:-Werror=all-warnings>)
 endfunction()
 sluice_kernels(kernels ${SLUICE_KERNEL_SOURCES})
@@ -102,5 +102,5 @@ target_compile_definitions(cuda_runtime PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAT
 target_link_libraries(cuda_runtime PRIVATE base cuda_headers CUDA::cudart_static)
 
 target_sources(engine_with_cuda INTERFACE $<TARGET_OBJECTS:engine_table>)
-# Each before what it calls.
+# Each library precedes those that it calls.
 target_link_libraries(engine_with_cuda INTERFACE engine engine_cuda kernels cuda_runtime CUDA::cudart_static)

@@ -1,5 +1,5 @@
-# Embeds src/daemon/dashboard/ into the daemon layer, as the table of src/daemon/dashboard.h. Included from the top, it adds the
-# rule; run as a script (cmake -P), it writes the file.
+# Embeds src/daemon/dashboard/ into the daemon layer, as the table of src/daemon/dashboard.h. Included from the top level,
+# it adds the rule; run as a script (cmake -P), it writes the file.
 set(SLUICE_PAGE dashboard.html dashboard.css dashboard.js)
 if(CMAKE_SCRIPT_MODE_FILE)
   include(${CMAKE_CURRENT_LIST_DIR}/Embed.cmake)

@@ -1,4 +1,4 @@
-# The libraries that Sluice stands on; `make deps` installs them on Debian 12.
+# The libraries that Sluice uses; `make deps` installs them on Debian 12.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)

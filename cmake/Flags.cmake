@@ -6,7 +6,7 @@ set(hosts "$<COMPILE_LANGUAGE:C,CXX>")
 add_compile_options(
   "$<${hosts}:${warnings};-fno-common;-fstack-protector-strong;-fstack-clash-protection>"
   "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>")
-# Places that an indirect jump may land on are marked; other processors have other ways.
+# Marks the valid targets of indirect jumps; other processors have other means.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   add_compile_options("$<${hosts}:-fcf-protection=full>")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")

@@ -1,5 +1,5 @@
-# What `make install` puts where, under the prefix that it is given. The program finds its model beside itself:
-# ../share/sluice/models/sluice-mini-en.
+# The files that `make install` installs, and their places under its prefix. The program finds its model relative to
+# itself: ../share/sluice/models/sluice-mini-en.
 
 install(TARGETS sluice RUNTIME DESTINATION bin)
 install(FILES config/sluice.json config/redis.conf DESTINATION share/sluice)
@@ -12,12 +12,12 @@ install(DIRECTORY docs DESTINATION share/doc/sluice OPTIONAL FILES_MATCHING PATT
 install(FILES config/completion.bash DESTINATION share/bash-completion/completions RENAME sluice)
 install(FILES config/completion.zsh DESTINATION share/zsh/site-functions RENAME _sluice)
 
-# Pages, comments and alerts name the files where they lie, which is known only now: --prefix may differ from the configuration's.
+# Pages, comments and alerts name installed files, whose paths are known only now: --prefix may differ from the configured one.
 install(CODE "set(script \"${CMAKE_SOURCE_DIR}/cmake/paths.cmake\")")
 install(CODE [[
   execute_process(COMMAND "${CMAKE_COMMAND}" "-DROOT=$ENV{DESTDIR}" "-DPREFIX=${CMAKE_INSTALL_PREFIX}" -P "${script}" COMMAND_ERROR_IS_FATAL ANY)]])
 
-# The manual page says what --help says. A program for another machine cannot be asked.
+# The manual page is made from --help. A program for another machine cannot be run for it.
 install(CODE "set(script \"${CMAKE_SOURCE_DIR}/cmake/man.sh\")\nset(program \"$<TARGET_FILE:sluice>\")\nset(page \"${CMAKE_BINARY_DIR}/sluice.1\")")
 install(CODE [[
   execute_process(COMMAND "${script}" "${program}" OUTPUT_FILE "${page}" RESULT_VARIABLE failed)
@@ -27,7 +27,7 @@ install(CODE [[
     file(INSTALL "${page}" DESTINATION "${CMAKE_INSTALL_PREFIX}/share/man/man1")
   endif()]])
 
-# The units name the program where it will lie, too. sluice@NAME is the same daemon with a configuration of its own.
+# The units also name the installed program. sluice@NAME is the same daemon with its own configuration.
 install(CODE "set(unit \"${CMAKE_SOURCE_DIR}/config/sluice.service.in\")\nset(made \"${CMAKE_BINARY_DIR}\")")
 install(CODE [[
   configure_file("${unit}" "${made}/sluice.service" @ONLY)

@@ -1,6 +1,6 @@
-# The CPU kernels: src/engine/cpu/isa_*.c compile one body once per instruction set; which one runs is chosen at run
-# time (never -march=native, never -ffast-math). What another processor cannot compile is left out. AddressSanitizer watches
-# the body in its generic form alone: elsewhere it would make products ten times as slow, and tests with them.
+# The CPU kernels: src/engine/cpu/isa_*.c compile one body once per instruction set; the one to run is chosen at run
+# time (never -march=native, never -ffast-math). Sets of other processor families are left out. AddressSanitizer
+# checks only the generic form of the body: in the others it would make products, and so tests, ten times as slow.
 set(isa ${CMAKE_SOURCE_DIR}/src/engine/cpu/isa)
 set_source_files_properties(${isa}_generic.c PROPERTIES COMPILE_OPTIONS "-O3")
 set(plain "-O3")

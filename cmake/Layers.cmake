@@ -1,7 +1,7 @@
 # sluice_layer(NAME USES...): the folder src/NAME as the static library NAME.
 #
-# The files are globbed: a folder is a layer, so a file in it or in a folder of it belongs to it. A layer that does not exist yet is an
-# interface library, so that the order of the layers stands here once.
+# The files are globbed: a folder is a layer, and all files in it and its subfolders belong to it. A layer that does not
+# exist yet is an interface library, so that the order of the layers is stated here once.
 function(sluice_layer name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c ${CMAKE_SOURCE_DIR}/src/${name}/*/*.c)
   if(name STREQUAL "engine")
@@ -11,8 +11,8 @@ function(sluice_layer name)
     add_executable(sluice ${sources})
     target_link_libraries(sluice PRIVATE ${ARGN} Threads::Threads)
     target_include_directories(sluice PRIVATE ${CMAKE_SOURCE_DIR}/src)
-    set_target_properties(sluice PROPERTIES LINKER_LANGUAGE C) # also where kernels are linked
-    # Where the shipped model lies for a program that is run from its build folder.
+    set_target_properties(sluice PROPERTIES LINKER_LANGUAGE C) # even if kernels are linked
+    # The source folder, in which a program run from its build folder finds the shipped model.
     target_compile_definitions(sluice PRIVATE SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     return()
   endif()

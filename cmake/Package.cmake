@@ -1,5 +1,5 @@
-# `make deb`: a Debian package of what cmake/Install.cmake installs, under /usr. Version and date of its changelog are
-# those of the last commit (cmake/Version.cmake).
+# `make deb`: a Debian package of the files that cmake/Install.cmake installs, under /usr. Version and date of its changelog
+# are those of the last commit (cmake/Version.cmake).
 set(CPACK_PACKAGE_VERSION ${SLUICE_VERSION})
 set(CPACK_SLUICE_COMMITTED "${SLUICE_COMMITTED}")
 set(CPACK_GENERATOR DEB)

@@ -1,8 +1,8 @@
 # Embeds lua/*.lua into the redis layer: one C file with a byte array for each script, NAME.lua as SCRIPT_NAME of enum
-# script (src/redis/scripts.h). Included from the top, it adds the rule; run as a script (cmake -P), it writes the file.
+# script (src/redis/scripts.h). Included from the top level, it adds the rule; run as a script (cmake -P), it writes the file.
 #
-# A line `-- include lib/NAME.lua` in a script stands for what is in that file, without its comments and on one line: so a
-# line number that Redis names is the one in lua/. (tests/support/scripts.py does the same, and a test compares the two.)
+# A line `-- include lib/NAME.lua` in a script is replaced by that file without its comments, on one line, so that line
+# numbers in Redis' messages are those in lua/. (tests/support/scripts.py does the same, and a test compares the two.)
 if(CMAKE_SCRIPT_MODE_FILE)
   include(${CMAKE_CURRENT_LIST_DIR}/Embed.cmake)
   set(arrays "")
@@ -38,7 +38,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# The names are arguments, so that the rule runs again when a file comes or goes.
+# The names are arguments, so that the rule runs again when a file is added or removed.
 set(SLUICE_SCRIPTS_C ${CMAKE_BINARY_DIR}/generated/scripts_embedded.c)
 file(GLOB SLUICE_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lua/*.lua)
 file(GLOB SLUICE_SCRIPT_PIECES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lua/lib/*.lua)

@@ -1,9 +1,9 @@
-# The version: that of the project and the commit, as in 0.1.0+git202611270920.72b7cff0, so that a later one is an upgrade. It comes from
-# -DSLUICE_COMMIT=$(git log -1 --format=%ct-%H), or from git, or from the archive that git made; where none of them is there it is the
-# project's alone.
+# The version: the project's and the commit, as in 0.1.0+git202611270920.72b7cff0, so that a later one is an upgrade. The commit comes
+# from -DSLUICE_COMMIT=$(git log -1 --format=%ct-%H), or from git, or from the archive that git made; without any of them the version
+# is the project's alone.
 #
-# Included from the top it sets SLUICE_VERSION and SLUICE_COMMITTED (seconds since 1970, or nothing), and adds the rule that writes it
-# into the layer base at each build. As a script (cmake -P) it is that rule.
+# Included from the top level, this file sets SLUICE_VERSION and SLUICE_COMMITTED (seconds since 1970, or nothing), and adds the rule
+# that writes the version into the layer base at each build. As a script (cmake -P) it is that rule.
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_policy(VERSION 3.25)
   set(source ${SOURCE})
@@ -13,7 +13,7 @@ else()
   set(PROJECT ${PROJECT_VERSION})
 endif()
 
-set(commit "$Format:%ct %H$") # git archive puts it in
+set(commit "$Format:%ct %H$") # git archive fills it in
 if(NOT commit MATCHES "^[0-9]+ ")
   set(commit "${SLUICE_COMMIT}")
   if(NOT commit AND EXISTS ${source}/.git)

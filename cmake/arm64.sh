@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds Sluice for 64-bit Arm on Debian 12 and runs its unit tests and golden.encoder under qemu-user: a quarter of
-# an hour of processor time, and the first build. As root, because it installs a cross-compiler; libraries come from
-# Debian's arm64 packages, unpacked in build/arm64-root.
+# Builds Sluice for 64-bit Arm on Debian 12 and runs its unit tests and golden.encoder under qemu-user: this takes a
+# quarter of an hour of processor time, plus the first build. Run it as root, because it installs a cross-compiler;
+# libraries come from Debian's arm64 packages, unpacked in build/arm64-root.
 #   cmake/arm64.sh [CTEST_ARGS...]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,4 +1,4 @@
-# What Debian's policy asks for beyond our files, once they are installed for the package.
+# Adds the files that Debian's policy requires beyond ours, after these are installed for the package.
 set(doc ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/usr/share/doc/sluice)
 if(CPACK_SLUICE_COMMITTED)
   set(ENV{SOURCE_DATE_EPOCH} ${CPACK_SLUICE_COMMITTED})

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What building and testing need, in one place: installs the Debian packages that are missing (`make deps`).
-#   cmake/deps.sh          install what is missing, say which
-#   cmake/deps.sh --check  only say whether something is missing (exit 1)
-#   cmake/deps.sh --build  the packages for building alone
-#   cmake/deps.sh --demo   those and what the demo runs, without the clients in other languages
-#   cmake/deps.sh --containers  what tests/containers needs
-#   cmake/deps.sh --package  what tests/package needs
-#   cmake/deps.sh --dashboard  what tests/dashboard needs
-#   cmake/deps.sh --fresh  what tests/package/fresh.sh needs
-#   cmake/deps.sh --fuzz  what `make fuzz` needs
+# Installs the missing Debian packages for building and testing (`make deps`), all of which are listed here.
+#   cmake/deps.sh          install missing packages, and print their names
+#   cmake/deps.sh --check  only say whether any are missing (exit 1)
+#   cmake/deps.sh --build  only the packages for building
+#   cmake/deps.sh --demo   those and the demo's, without the clients in other languages
+#   cmake/deps.sh --containers  those of tests/containers
+#   cmake/deps.sh --package  those of tests/package
+#   cmake/deps.sh --dashboard  those of tests/dashboard
+#   cmake/deps.sh --fresh  those of tests/package/fresh.sh
+#   cmake/deps.sh --fuzz  those of `make fuzz`
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,7 +34,7 @@ case "${1:-}" in
 esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  [ "${1:-}" = --check ] && exit 0 # nothing to compare with here; CMake will say what it does not find
+  [ "${1:-}" = --check ] && exit 0 # there is nothing to compare with; CMake reports missing libraries
   cat >&2 <<'TEXT'
 make deps knows Debian's packages only. On this system install, with headers:
   a C11 compiler, make, CMake >= 3.25, Ninja, pkg-config,

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Writes the manual page of sluice from its own help, which is made from the tables of commands and settings:
+# Writes sluice's manual page from its own help, which is made from the tables of commands and settings:
 #   cmake/man.sh PROGRAM >sluice.1
 set -euo pipefail
 program=$1
 
-# Help as roff: `usage:` is a heading, a row of an option is a tagged paragraph, other lines stay as they are.
+# Converts help to roff: `usage:` becomes a heading, an option's row a tagged paragraph, other lines stay unchanged.
 to_roff='
   function safe(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); sub(/^[.\x27]/, "\\\\\\&&", text); return text }
   /^usage: / { sub(/^usage: /, ""); usage = $0; sub(/ \[.*/, "", $0); sub(/ [A-Z].*/, "", $0)

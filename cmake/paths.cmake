@@ -1,6 +1,6 @@
-# Rewrites the paths in pages, comments and alerts that have been installed, from those of the source to those below PREFIX:
+# Rewrites the paths in installed pages, comments and alerts, from those of the source to those below PREFIX:
 #   cmake -DROOT=DESTDIR -DPREFIX=/usr -P paths.cmake
-# docs/architecture.md is the map of the source and keeps its names; config/kubernetes names paths of the image.
+# docs/architecture.md describes the source and keeps its paths; config/kubernetes has paths of the image.
 set(share ${PREFIX}/share/sluice)
 set(doc ${PREFIX}/share/doc/sluice)
 
