@@ -1,4 +1,4 @@
-# Bash completion for sluice. It asks the program that is typed for its help, so it knows no command and no option by itself.
+# Bash completion for sluice. It runs the typed program's help, so it contains no list of commands and options.
 _sluice() {
   local program=${COMP_WORDS[0]} word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} at=2 commands name help words=
   [[ $before == '=' ]] && before=${COMP_WORDS[COMP_CWORD - 2]}

@@ -1,15 +1,15 @@
 #!/bin/sh
 # make-users.sh [--dashboard] SECRETS [QUEUES...]: prints an ACL file for Redis with the users of config/acl, for the queue `default` or for
-# those that are named. Each has a password of its own, which is the first line of a file in the folder SECRETS:
+# the named ones. Each user has its own password, the first line of a file in the folder SECRETS:
 #   producer_password, worker_password, operator_password    of the queue default: sluice-producer and so on
 #   mail_producer_password ...                               of another queue, here mail: sluice-producer-mail
-#   admin_password                                           if it is there, `admin` may do everything
+#   admin_password                                           if it exists, `admin` may do everything
 # Queues joined by commas, such as default,mail, share the users of the first: a daemon has one login for all of its queues.
-# With --dashboard the workers' users may do what the dashboard of a daemon offers beyond a worker's rights: pause and resume
-# their queue, say where a request is, find the other queues of this Redis, and read how much waits there (no request).
-# Nobody else gets in: Redis' user default is off. It keeps all rights, because Redis replays its append-only file with them
-# and leaves out what they do not allow, at every start and without stopping. What is printed holds hashes and no passwords, and none of them
-# ever stands in the arguments of a process. Nothing is printed when a password is missing or empty.
+# With --dashboard the workers' users also get the rights that a daemon's dashboard needs: pause and resume their queue,
+# say where a request is, find the other queues of this Redis, and read how much waits there (no request).
+# Nobody else can log in: Redis' user `default` is off. It keeps all rights, because Redis replays its append-only file with
+# them, and silently omits commands that they do not allow, at every start. The output has hashes and no passwords, and no
+# password ever appears in the arguments of a process. Nothing is printed when a password is missing or empty.
 set -eu
 dashboard=
 if [ "${1-}" = --dashboard ]; then

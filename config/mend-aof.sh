@@ -1,14 +1,14 @@
 #!/bin/sh
-# mend-aof.sh DIRECTORY: cuts off what a crash left torn at the end of Redis' append-only file. To be run before every start
-# of Redis, as Redis' user, with the directory that Redis calls `dir`; a file that is whole stays as it is.
+# mend-aof.sh DIRECTORY: cuts off the torn end that a crash left in Redis' append-only file. Run it before every start of
+# Redis, as Redis' user, with the directory that Redis calls `dir`; an intact file stays unchanged.
 #
-# Whoever dies in the middle of a write may leave a piece of a script's block, MULTI ... EXEC. Redis by itself
-# (aof-load-truncated yes) cuts off the last command only, goes on writing behind the open MULTI, and throws all of that away
-# when it starts after another crash: https://github.com/valkey-io/valkey/pull/4342. redis-check-aof cuts the whole piece off.
-# But it would cut at any damage, and everything behind it. So we let it do so only where no transaction ends behind the
-# damage, keep what is cut off in DIRECTORY/appendonly.torn, and leave the rest to a person. Only the last file can be torn. So the
-# tool sees a manifest of that file alone, for that of Valkey 9 does not know the base file of its own server. (It takes a file without
-# a manifest for one when a line of it begins with "file".)
+# A server that dies in the middle of a write may leave part of a script's block, MULTI ... EXEC. Redis by itself
+# (aof-load-truncated yes) cuts off only the last command, continues to write after the open MULTI, and discards all of
+# that at a start after another crash: https://github.com/valkey-io/valkey/pull/4342. redis-check-aof cuts off the whole
+# part, but also at any other damage, with everything after it. So it is run only if no transaction ends after the
+# damage; the removed bytes are kept in DIRECTORY/appendonly.torn, and all other damage is left to a person. Only the
+# last file can be torn. So the tool gets a manifest of that file alone, because Valkey 9's does not know its own
+# server's base file. (It takes a file without a manifest for a manifest if one of its lines begins with "file".)
 set -eu
 folder=$1/appendonlydir
 manifest=$folder/appendonly.aof.manifest
