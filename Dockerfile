@@ -1,7 +1,7 @@
 # Two stages: build from source on Debian 12, then an image that holds the daemon, its libraries and the shipped model.
 # With --build-arg CUDA=ON it also computes on NVIDIA GPUs (0.6 GB more, driver 580 or later): compiler and cuBLAS are NVIDIA's
-# Python wheels, because Debian 12's CUDA is too old. With --build-arg SLUICE_COMMIT=$(git log -1 --format=%ct-%H) its version names the
-# commit; an image has no git, so without that it is 0.1.0 whatever is built.
+# Python wheels, because Debian 12's CUDA is too old. With --build-arg SLUICE_COMMIT=$(git log -1 --format=%ct-%H) the version names
+# the commit; the image has no git, so otherwise the version is 0.1.0 for every commit.
 FROM debian:12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends \
       gcc libc6-dev cmake ninja-build pkg-config \

@@ -1,11 +1,11 @@
-# The front door; CMake does the work. `make help` lists the targets.
+# Short names for common tasks, done by CMake. `make help` lists the targets.
 PRESET ?= release
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
-# Tests wait for leases and servers more than they compute.
+# More jobs than processors, because tests mostly wait for leases and servers.
 TEST_JOBS ?= $(shell expr 3 \* $(JOBS))
 CTEST_ARGS ?=
-# A search in the gate; nightly ones take longer.
+# The length of a fuzz search in the gate; nightly ones take longer.
 MINUTES ?= 0.25
 BUILD := build/$(PRESET)
 
@@ -20,7 +20,7 @@ all: deps ## build sluice and its tests
 deps: ## install the Debian packages that are missing (with sudo when not root)
 	@cmake/deps.sh
 
-# On another server only the tests that start one run: integration, clients, fault. The script says how often they did.
+# With SERVER, only tests that start a server run: integration, clients, fault. The script reports how often they did.
 test: all ## build and run all tests; SERVER=valkey (from PyPI) or SERVER=PROGRAM: those with a Redis, on that server
 	$(if $(SERVER),tests/support/on_server.sh $(SERVER) )ctest --preset $(PRESET) $(if $(SERVER),-L 'integration|clients|fault' )-j $(TEST_JOBS) $(CTEST_ARGS)
 
