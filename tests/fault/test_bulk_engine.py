@@ -16,7 +16,7 @@ from corpus import texts
 from daemon import BINARY, FAULTY
 from vectors import read_npy
 
-WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
+WORD = "kernel"  # the word that triggers a fault; no other text of these tests has it
 
 
 class BulkEngine(BulkCase):

@@ -90,7 +90,7 @@ class BulkQueue(BulkCase):
             self.run_job(server, output, *flags, source=source)
             self.assertEqual(self.contents(output), wanted)
             before = self.answered(server.client())
-            self.run_job(server, output, *flags, source=source)  # finished: nothing is asked for
+            self.run_job(server, output, *flags, source=source)  # already finished: it sends no requests
             self.assertEqual(self.answered(server.client()), before)
         client = server.client()
         self.assertEqual(client.xlen(f"sluice:{{{self.queue}}}:requests:low"), 0)
@@ -244,7 +244,7 @@ class BulkQueue(BulkCase):
         source = self.write("few.txt", "\n".join(texts(500, seed=3)))
         wanted = self.local(source=source, code=0)
         server = self.start_redis()
-        last = f"{2**64 - 1}-{2**64 - 1}"  # so that the stream takes no more entries
+        last = f"{2**64 - 1}-{2**64 - 1}"  # so that the stream accepts no more entries
         server.client().xadd(f"sluice:{{{self.queue}}}:results:bulk", {"id": "x"}, last)
         self.serve(server)
         output = self.path("remote.npy")

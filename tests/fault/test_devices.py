@@ -11,7 +11,7 @@ from daemon import FAULTY
 from producer import Journal
 from vectors import Reference
 
-WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
+WORD = "kernel"  # the word that triggers a fault; no other text of these tests has it
 
 
 class Devices(SluiceCase):

@@ -8,7 +8,7 @@ from history import History
 from producer import Journal
 from vectors import decode_f32
 
-WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
+WORD = "kernel"  # the word that triggers a fault; no other text of these tests has it
 
 
 class EngineFaults(SluiceCase):
@@ -119,7 +119,7 @@ class EngineFaults(SluiceCase):
         self.assertEqual(self.attempts_of_others([]), {1})
 
     def until_answered(self, start, answered, most):
-        """A new daemon for each that dies, until all is answered; returns the last one."""
+        """Replaces each daemon that dies, until all is answered; returns the last one."""
         served, deaths = start(), 0
         while not answered():
             self.wait_until(lambda: not served.running() or answered(), "a crash or an answer", timeout=120)

@@ -34,7 +34,7 @@ class Failover(SluiceCase):
         self.wait_finished(producer)
         self.wait_empty(producer)
         load.accept_unanswered(server)
-        server.aof = None  # the history of a server that was a replica for a while is not a queue's history
+        server.aof = None  # a server that was a replica for a while does not have the queue's whole history
         Checker(server, self.queue, self.journal, self.reference()).assert_clean(faults=faults)
         print(f"{self.journal.faults}, {load.count} requests confirmed, {load.resubmitted} submitted again")
 
@@ -49,7 +49,7 @@ class Failover(SluiceCase):
     # Sentinel.
 
     def test_sentinel_failover(self):
-        """SENTINEL FAILOVER, there and back: both servers live, and the old master becomes a replica."""
+        """SENTINEL FAILOVER in both directions: both servers live, and the old master becomes a replica."""
         group = Group(self.directory, self.children, replicas=1)
         daemons = self.serve(group.url(), group.servers[0])
         load = self.start_confirmed(group.master)
@@ -61,7 +61,7 @@ class Failover(SluiceCase):
             group.fail_over()
             self.journal.fault("sentinel failover")
         self.assertTrue(all(daemon.running() for daemon in daemons))
-        group.wait_replicas()  # without one nothing is confirmed any more
+        group.wait_replicas()  # without a replica nothing is confirmed any more
         self.finish(load, group.wait_master(), ["sentinel failover"])
 
     def test_master_killed(self):
@@ -79,7 +79,7 @@ class Failover(SluiceCase):
             self.journal.fault("master killed")
             master.start()
         self.assertTrue(all(daemon.running() for daemon in daemons))
-        group.wait_replicas()  # without one nothing is confirmed any more
+        group.wait_replicas()  # without a replica nothing is confirmed any more
         self.finish(load, group.wait_master(), ["master killed"])
 
     def test_master_hangs(self):
@@ -104,7 +104,7 @@ class Failover(SluiceCase):
             self.assertEqual(master.role(), "slave")
             self.journal.fault("master hangs")
         self.assertTrue(all(daemon.running() for daemon in daemons))
-        group.wait_replicas()  # without one nothing is confirmed any more
+        group.wait_replicas()  # without a replica nothing is confirmed any more
         self.finish(load, group.wait_master(), ["master hangs"])
 
     # By hand.

@@ -32,7 +32,7 @@ class SlowNames(SluiceCase):
         return self.client.keys(f"sluice:{{{queue}}}:alive:*")
 
     def cut(self, queue):
-        """Ends the connections of one queue of the daemon."""
+        """Closes the connections of one queue of the daemon."""
         names = [key.decode().split(":alive:")[1] for key in self.alive(queue)]
         victims = [c["id"] for c in self.client.client_list() if c["name"] in names]
         self.assertEqual(len(victims), 2)

@@ -11,7 +11,7 @@ from corpus import texts
 from producer import Journal, Request
 from proxy import Proxy
 
-TOGETHER = 8  # queues side by side: most of the time passes in waiting for leases to end
+TOGETHER = 8  # queues side by side: most of the time is spent waiting for leases to end
 
 
 class Steps(SluiceCase):
