@@ -25,7 +25,7 @@ LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}  # the same for every user
 
 
 def without_each(words):
-    """(right, the words without it) for each command and each key pattern, inside selectors too."""
+    """Yields (right, the words without it) for each command and each key pattern, also inside selectors."""
     for at, word in enumerate(words):
         if word.startswith("("):
             for right, rest in without_each(word[1:-1].split()):

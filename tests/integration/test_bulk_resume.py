@@ -395,7 +395,7 @@ class Changing(BulkCase):
         self.assertEqual(counted[0], counted[1])
         self.assertEqual(got, wanted)
         said = self.job(self.put(changed), "--output", output, *flags, code=FAILED)
-        self.assertIn(" 0 computed now", said)  # those that failed fail again
+        self.assertIn(" 0 computed now", said)  # failed rows fail again
         self.job(self.put(), "--output", output, *flags)  # undone, without the rows that failed
         self.job(self.put(), "--output", straight, *flags, "--overwrite")
         got, wanted = self.files(output.rstrip("/")), self.files(straight.rstrip("/"))

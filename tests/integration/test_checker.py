@@ -24,7 +24,7 @@ def hash_of(text):
 
 
 class FakeWorker:
-    """Reads, and settles in one transaction, as lua/settle does."""
+    """A worker that reads entries, and settles them in one transaction, as lua/settle does."""
 
     def __init__(self, client):
         self.client, self.stream = client, PREFIX + "requests"
@@ -338,7 +338,7 @@ class CheckerFinds(SluiceCase):
         return Checker(self.server, QUEUE, self.journal, vector_of).violations(**options)
 
     def test_survives_a_restart_of_redis(self):
-        """The history goes on in the same files after kill -9."""
+        """The history continues in the same files after kill -9."""
         self.settle_all(but=(0,))
         self.server.kill()
         self.server.start()

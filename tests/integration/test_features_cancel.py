@@ -197,7 +197,7 @@ class Cancel(FeatureCase):
         self.wait_no_control()
 
     def test_while_the_queue_is_full_of_cancels(self):
-        """Each request is cancelled at once: it ends as done or as cancelled, but it ends, and once."""
+        """Each request is cancelled at once: it ends exactly once, as done or as cancelled."""
         self.serve()
         names = []
         for number in range(300):

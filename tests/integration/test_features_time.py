@@ -1,4 +1,4 @@
-"""When and in which order: classes, delays, deadlines, and the newest of several requests with one id."""
+"""Time and order of requests: classes, delays, deadlines, and the newest of several requests with one id."""
 # ctest-cost: 25
 
 import os

@@ -168,7 +168,7 @@ class Limits(SluiceCase):
         self.strike(lambda proxy: proxy.cut())
 
     def test_connections_that_never_last(self):
-        """A worker whose connections are closed as soon as it has them waits longer each time."""
+        """A worker whose connections are closed as soon as they are open waits longer each time."""
         self.begin(workers=1)
 
         def kill():

@@ -18,7 +18,7 @@ STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 class Unread(HttpCase):
-    """A log in a pipe of one page."""
+    """The log goes into a pipe with room for one page."""
 
     def setUp(self):
         super().setUp()

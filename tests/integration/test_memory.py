@@ -10,7 +10,7 @@ import struct
 
 from case import SANITIZED, SluiceCase
 
-WORDS = 250_002  # as many as XLM-RoBERTa has
+WORDS = 250_002  # the number in XLM-RoBERTa
 NARROW = {"BF16": lambda value: struct.unpack("<HH", struct.pack("<f", value))[1],
           "F16": lambda value: struct.unpack("<H", struct.pack("<e", value))[0]}
 

@@ -62,7 +62,7 @@ class MendAof(SluiceCase):
         self.assertEqual(self.read(append_only(self.directory)), FILE)
 
     def test_what_is_whole_stays(self):
-        self.mend()  # Redis was never started here
+        self.mend()  # Redis has never been started here
         for content in (b"", BEFORE, BEFORE + WHOLE, FILE + WHOLE):
             self.redis(content)
             self.mend()

@@ -9,7 +9,7 @@ from scripts import Desk, End, Park
 
 UNAVAILABLE, USAGE = 69, 64
 
-# Adds many small requests, without an answer for each.
+# Adds many small requests without returning their ids.
 FILL = """
 for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'text', 'x', 'id', 'filler-' .. i) end
 """

@@ -59,7 +59,7 @@ TEST_WITH(requests_come_back_before_the_disconnect, redis_setup, redis_teardown)
     desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * text hello");
     desk_read(&desk, 1, 0);
-    kill(redis->server.pid, SIGSTOP); /* the settle is sent and never answered */
+    kill(redis->server.pid, SIGSTOP); /* the settle is sent but never answered */
     desk.held.first->lifetime.outcome = OUTCOME_ERROR;
     desk_execute(&desk, ACTION_SETTLE, false);
     redis_server_kill(&redis->server);

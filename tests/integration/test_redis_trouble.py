@@ -241,7 +241,7 @@ class RedisTrouble(SluiceCase):
         self.assert_clean(self.server, model=model)
 
     def test_database_number(self):
-        """A URL with a database works beside the bare socket, over TCP."""
+        """A URL with a database number works over TCP, as the bare socket does."""
         server = RedisServer(self.directory, "tcp")
         self.children.append(server)
         port = server.start_on_tcp()

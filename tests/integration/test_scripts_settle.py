@@ -167,7 +167,7 @@ class Settle(ScriptCase):
         self.assertEqual(self.desk.reply("1-1"), {})
 
     def test_a_forgery_does_not_end_a_request(self):
-        """A parked request stays parked, whatever a producer writes in its name."""
+        """A parked request stays parked, whatever a producer writes under its name."""
         self.desk.deliver("me", "1-1")
         self.desk.run(self.desk.defer(Park("1-1", delay_ms=3600000)))
         self.retry("7-1", "1-1")

@@ -141,7 +141,7 @@ class Take(ScriptCase):
         self.assertEqual(self.client.exists(self.desk.key("trouble")), 0)
 
     def test_charge_without_a_record_goes_by_the_owner(self):
-        """A trouble key of a wrong type stops nobody."""
+        """A trouble key of a wrong type does not prevent a charge."""
         self.desk.deliver("me", "1-1")
         self.desk.deliver("you", "2-1")
         self.client.set(self.desk.key("trouble"), "junk")
@@ -675,5 +675,5 @@ class Take(ScriptCase):
         while self.run_call("sweep")[3]:
             rounds += 1
         self.assertGreaterEqual(rounds, 1)
-        while self.client.zcard(self.desk.key("later")) < 2500:  # the last few by chance, in one of the next sweeps
+        while self.client.zcard(self.desk.key("later")) < 2500:  # which sweep finds the last few is random
             self.run_call("sweep")

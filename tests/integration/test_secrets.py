@@ -29,7 +29,7 @@ class Secrets(SluiceCase):
                 self.assertNotIn(PASSWORD.encode(), file.read())
 
     def url(self, credentials):
-        """The same server behind a redis:// URL: a socket path has no place for credentials."""
+        """A redis:// URL of the same server, because a socket path has no place for credentials."""
         self.server.cleanup()
         port = self.server.start_on_tcp()
         self.add_user()
