@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Bulk jobs beside the engine's own ceiling, on the same rows, threads and machine.
+"""Bulk jobs compared with the engine's own ceiling, on the same rows, threads and machine.
 
     bench_bulk.py BUILD rates [ROWS [ROUNDS]]    local and through a queue, alternating with the ceiling
     bench_bulk.py BUILD flat [ROWS ...]          the job alone (null engine) at several sizes, without its start
@@ -32,11 +32,11 @@ from redis_server import RedisServer  # noqa: E402
 
 MODEL = SOURCE / "config/models/sluice-mini-en"
 CEILING = BUILD / "tools/bulk_ceiling"
-BATCH_TOKENS = 1024  # where the engine is fastest with this model
+BATCH_TOKENS = 1024  # the fastest number for the engine with this model
 
 
 class Run:
-    """One job from its start to its end."""
+    """The measurements of one job, from start to end."""
 
     def __init__(self, command):
         started = time.monotonic()

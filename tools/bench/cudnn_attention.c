@@ -129,7 +129,7 @@ struct maker {
     struct cudnn_plan *plan;
 };
 
-/* A descriptor of the plan's own. */
+/* Makes a descriptor that the plan owns. */
 static enum status make(const struct maker *m, enum cudnn_descriptor_type type, cudnn_descriptor *out, struct err *err)
 {
     struct cudnn_plan *plan = m->plan;

@@ -41,7 +41,7 @@ struct peer_load {
     struct engine_batch *batches;
     uint32_t *window_batches; /* [windows + 1] the first batch of each */
     uint32_t windows;
-    float *output; /* [rows, dim] in that order */
+    float *output; /* [rows, dim] in the same order */
 
     struct buffer text; /* the .txt file, ended by a NUL */
 };

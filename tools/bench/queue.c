@@ -239,7 +239,7 @@ static void on_settled(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
     bool executed = ceiling->staged && reply && reply->type == RESP_ARRAY && reply->count > 1;
-    if (executed) { reply = &reply->items[reply->count - 2]; } /* of a transaction's answer */
+    if (executed) { reply = &reply->items[reply->count - 2]; } /* the part of a transaction's answer that counts */
     if (!take_answer(ceiling, reply)) { return; }
     for (size_t i = 0; i + 2 < reply->count; i++) {
         if (reply->items[i].integer != 1) { fail_with(ceiling, "settle did not take an entry of the bare client"); }
@@ -269,7 +269,7 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
     command_number(command, count);
     command_text(command, entries[0].items[0].bytes);
     command_text(command, entries[count - 1].items[0].bytes);
-    command_number(command, 0); /* vectors that go into other hashes, too */
+    command_number(command, 0); /* the number of vectors that also go into other hashes */
     for (size_t i = 0; i < count; i++) {
         const char *id = entries[i].items[0].bytes;
         const char *words[] = {id, "done", id, "3600000", "0", "0", "0", "1"};

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train the small English embedding model that ships in config/models/sluice-mini-en.
 
-    sh fetch.sh DATA                             # apt lists and WordNet, into a folder of its own
+    sh fetch.sh DATA                             # apt lists and WordNet, into a separate folder
     python3 -m venv VENV && VENV/bin/pip install -r requirements.txt
     OMP_WAIT_POLICY=PASSIVE VENV/bin/python train.py all --data DATA --work WORK --out FOLDER
 

@@ -28,7 +28,7 @@ TUNED_TEXTS = 256
 
 
 class Loads:
-    """Rows by the name of their load."""
+    """The rows of each load, by its name."""
 
     def __init__(self, folder):
         self.folder, self.known_ids, self.known_texts = pathlib.Path(folder), {}, {}

@@ -108,12 +108,12 @@ class Reply:
 
     @property
     def ranking(self) -> list[tuple[int, float]]:
-        """(number of the document, score), the best first."""
+        """Returns (number of the document, score), the best first."""
         return [(each["index"], each["score"]) for each in json.loads(self.fields["top"])]
 
     @property
     def labels(self) -> list[tuple[str, float]]:
-        """(label, score), the best first."""
+        """Returns (label, score), the best first."""
         return [(each["label"], each["score"]) for each in json.loads(self.fields["labels"])]
 
 
@@ -209,13 +209,14 @@ class Client(_Queue):
             time.sleep(_PAUSE_S)
 
     def enqueue(self, text: str | Sequence[str], *, timeout: float | None = None, **fields: Unpack[OneFields]) -> Request:
-        """Does not wait for the reply. With a timeout (seconds) a request that has not begun by then ends as `expired`."""
+        """Sends a request without waiting for its reply. With a timeout (seconds) a request that has not begun by then
+        ends as `expired`."""
         request, command = self._add(text, timeout, "1", fields)
         entry = self._call(time.monotonic() + (timeout or 0), command)
         return Request(request.id, request.name + entry.decode())
 
     def read(self, id: str) -> Reply | None:
-        """None while there is no reply."""
+        """Returns the reply, or None while there is none."""
         return self._reply(self._call(0, self._get(id)))
 
     def wait(self, request: Request, timeout: float = 30) -> Reply:
@@ -250,12 +251,12 @@ class Client(_Queue):
         return self._ask([(0, text)], timeout, **how)[0][1].vector
 
     def embed_many(self, texts: Sequence[str], *, timeout: float = 60, **how: Unpack[Fields]) -> list[Vector[float]]:
-        """In the order of the texts, in as few requests as the queue's limits allow."""
+        """Returns the vectors in the order of the texts, with as few requests as the queue's limits allow."""
         parts = _split(texts, self._call(time.monotonic() + timeout, self._limits))
         return [vector for _, reply in self._ask(parts, timeout, **how) for vector in reply.vectors]
 
     def embed_each(self, texts: Sequence[str], *, timeout: float = 60, **how: Unpack[Fields]) -> Iterator[tuple[int, Vector[float] | SluiceError]]:
-        """(number of the text, vector or error) in the order in which they end."""
+        """Yields (number of the text, vector or error) in the order in which they end."""
         ends, stream, last = time.monotonic() + timeout, uuid.uuid4().hex, "0"
         how["notify"] = "stream:" + stream
         asked = [self.enqueue(text, timeout=timeout, **how) for text in texts]
@@ -276,13 +277,13 @@ class Client(_Queue):
             raise TimeoutError(f"{len(numbers)} texts have no reply within {timeout} s")
 
     def rerank(self, query: str, documents: Sequence[str], *, best: int | None = None, timeout: float = 30, **how: Unpack[Fields]) -> list[tuple[int, float]]:
-        """(number of the document, score), the best first."""
+        """Returns (number of the document, score), the best first."""
         parts = _split(documents, self._call(time.monotonic() + timeout, self._limits))
         fields = {**how, "task": "rerank", "query": query, "top_n": best or max(1, len(documents))}
         return _merge(self._ask(parts, timeout, **fields), best)
 
     def classify(self, text: str, *, timeout: float = 30, **how: Unpack[OneFields]) -> list[tuple[str, float]]:
-        """(label, score), the best first."""
+        """Returns (label, score), the best first."""
         return self._ask([(0, text)], timeout, **{**how, "task": "classify"})[0][1].labels
 
 
@@ -328,13 +329,14 @@ class AsyncClient(_Queue):
                     waiting.set_result(None)
 
     async def enqueue(self, text: str | Sequence[str], *, timeout: float | None = None, **fields: Unpack[OneFields]) -> Request:
-        """Does not wait for the reply. With a timeout (seconds) a request that has not begun by then ends as `expired`."""
+        """Sends a request without waiting for its reply. With a timeout (seconds) a request that has not begun by then
+        ends as `expired`."""
         request, command = self._add(text, timeout, "stream:" + self._results, fields)
         entry = await self._call(time.monotonic() + (timeout or 0), command)
         return Request(request.id, request.name + entry.decode())
 
     async def read(self, id: str) -> Reply | None:
-        """None while there is no reply."""
+        """Returns the reply, or None while there is none."""
         return self._reply(await self._call(0, self._get(id)))
 
     async def wait(self, request: Request, timeout: float = 30) -> Reply:
@@ -375,12 +377,12 @@ class AsyncClient(_Queue):
         return (await self._ask([(0, text)], timeout, **how))[0][1].vector
 
     async def embed_many(self, texts: Sequence[str], *, timeout: float = 60, **how: Unpack[Fields]) -> list[Vector[float]]:
-        """In the order of the texts, in as few requests as the queue's limits allow."""
+        """Returns the vectors in the order of the texts, with as few requests as the queue's limits allow."""
         parts = _split(texts, await self._call(time.monotonic() + timeout, self._limits))
         return [vector for _, reply in await self._ask(parts, timeout, **how) for vector in reply.vectors]
 
     async def embed_each(self, texts: Sequence[str], *, timeout: float = 60, **how: Unpack[Fields]) -> AsyncIterator[tuple[int, Vector[float] | SluiceError]]:
-        """(number of the text, vector or error) in the order in which they end."""
+        """Yields (number of the text, vector or error) in the order in which they end."""
 
         async def embed_one(number: int, text: str) -> tuple[int, Vector[float] | SluiceError]:
             try:
@@ -397,11 +399,11 @@ class AsyncClient(_Queue):
                 task.cancel()
 
     async def rerank(self, query: str, documents: Sequence[str], *, best: int | None = None, timeout: float = 30, **how: Unpack[Fields]) -> list[tuple[int, float]]:
-        """(number of the document, score), the best first."""
+        """Returns (number of the document, score), the best first."""
         parts = _split(documents, await self._call(time.monotonic() + timeout, self._limits))
         fields = {**how, "task": "rerank", "query": query, "top_n": best or max(1, len(documents))}
         return _merge(await self._ask(parts, timeout, **fields), best)
 
     async def classify(self, text: str, *, timeout: float = 30, **how: Unpack[OneFields]) -> list[tuple[str, float]]:
-        """(label, score), the best first."""
+        """Returns (label, score), the best first."""
         return (await self._ask([(0, text)], timeout, **{**how, "task": "classify"}))[0][1].labels
