@@ -291,7 +291,7 @@ class Acl(SluiceCase):
             self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login for queue test: acl/operator.acl\)\n$")
 
     def test_what_rights_cannot_keep_a_producer_from(self):
-        """All users of a queue trust each other: config/acl/producer.acl allows these actions, docs/redis.md says so,
+        """A queue's producers must trust each other: config/acl/producer.acl allows these actions, docs/redis.md says so,
         and a producer of another queue can do none of them."""
         self.make_user("producer")
         self.client.execute_command("ACL", "SETUSER", "stranger", "reset", *rules("producer", "other"), ">pw")

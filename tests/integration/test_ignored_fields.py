@@ -1,5 +1,5 @@
 """Unknown fields, such as mistyped ones: the request is answered as without them, the reply names them, and stats count
-them."""
+such requests."""
 # ctest-cost: 4
 
 import json
