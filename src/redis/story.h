@@ -48,7 +48,7 @@ struct story {
     bool given_back, lost;              /* queued: by a worker that had it; read, and nobody has it since */
     uint64_t due_ms;                    /* later */
     unsigned long attempts;             /* failed ones; error, dead: all */
-    unsigned long runs_alone, taken;    /* of its record: see docs/protocol.md, `trouble` */
+    unsigned long runs_alone, taken;    /* of its record: see docs/workers.md, `trouble` */
     char runs[256];        /* of its record: workers with an open run, with commas, + before one in a group */
     struct entry_id entry; /* the entry that carries it now */
     bool came_back;        /* it came back from `later`, as that entry */

@@ -12,7 +12,7 @@ enum {
     LEFT_REFUSALS = 3,        /* after this many a leaving worker gives the request back */
 };
 
-/* --- the rules of failure: docs/protocol.md --- */
+/* --- the rules of failure: docs/protocol.md, "Errors" --- */
 
 uint32_t policy_random(uint64_t *random, uint32_t below)
 {

@@ -1,9 +1,12 @@
-/* docs/protocol.md is normative, so it must name every code, script and key of the program. */
+/* docs/protocol.md is normative, so it must name every code and every field; docs/workers.md must name every script. */
 #include "base/file.h"
 #include "redis/scripts.h"
 #include "schedule/request.h"
 
 #include "harness.h"
+
+static const char PROTOCOL[] = TEST_SOURCE_DIR "/docs/protocol.md";
+static const char WORKERS[] = TEST_SOURCE_DIR "/docs/workers.md";
 
 static struct buffer read_source(const char *path)
 {
@@ -13,23 +16,18 @@ static struct buffer read_source(const char *path)
     return text;
 }
 
-static struct buffer read_doc(void)
-{
-    return read_source(TEST_SOURCE_DIR "/docs/protocol.md");
-}
-
-static void expect_named(const struct buffer *doc, const char *name)
+static void expect_named(const struct buffer *doc, const char *page, const char *name)
 {
     char quoted[128];
     snprintf(quoted, sizeof quoted, "`%s`", name);
-    if (!strstr(doc->data, quoted)) { fail_msg("docs/protocol.md does not name %s", quoted); }
+    if (!strstr(doc->data, quoted)) { fail_msg("%s does not name %s", page, quoted); }
 }
 
 TEST(names_every_code)
 {
-    struct buffer doc = read_doc();
+    struct buffer doc = read_source(PROTOCOL);
     for (int code = CODE_NONE + 1; code < CODE_COUNT; code++) {
-        expect_named(&doc, reply_code_name((enum reply_code)code));
+        expect_named(&doc, PROTOCOL, reply_code_name((enum reply_code)code));
     }
     buffer_free(&doc);
 }
@@ -37,13 +35,13 @@ TEST(names_every_code)
 /* The table of fields is private to schedule/, so its rows are read from the source. */
 TEST(names_every_field)
 {
-    struct buffer doc = read_doc(), source = read_source(TEST_SOURCE_DIR "/src/schedule/fields.c");
+    struct buffer doc = read_source(PROTOCOL), source = read_source(TEST_SOURCE_DIR "/src/schedule/fields.c");
     static const char row[] = "    FIELD(";
     int found = 0;
     for (const char *at = strstr(source.data, row); at; at = strstr(at + 1, row)) {
         char name[32];
         assert_int_equal(sscanf(at, "    FIELD(%*[A-Z_], \"%31[a-z_]\"", name), 1);
-        expect_named(&doc, name);
+        expect_named(&doc, PROTOCOL, name);
         found++;
     }
     assert_true(found >= 25);
@@ -53,8 +51,8 @@ TEST(names_every_field)
 
 TEST(names_every_script)
 {
-    struct buffer doc = read_doc();
-    for (int i = 0; i < SCRIPT_COUNT; i++) { expect_named(&doc, script_sources[i].name); }
+    struct buffer doc = read_source(WORKERS);
+    for (int i = 0; i < SCRIPT_COUNT; i++) { expect_named(&doc, WORKERS, script_sources[i].name); }
     buffer_free(&doc);
 }
 
