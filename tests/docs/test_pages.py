@@ -123,7 +123,7 @@ class Pages(unittest.TestCase):
 
     def test_files_of_the_readme(self):
         """The README's two commands find what it shows; the last digits of a cosine depend on the processor."""
-        lines = blocks.only_block((SOURCE / "README.md").read_text(), "sluice embed").splitlines()
+        lines = blocks.only_block((SOURCE / "README.md").read_text(), "sluice embed").replace("\\\n", "").splitlines()
         commands, shown = [line[2:] for line in lines if line.startswith("$ ")], [line for line in lines if not line.startswith("$ ")]
         self.assertEqual((len(commands), len(shown)), (2, 2))
         with tempfile.TemporaryDirectory() as directory:

@@ -69,7 +69,7 @@ class Classify(SluiceCase):
         """Runs the README's line for a task with the shipped model: returns its output, and the output that the README
         shows."""
         with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
-            command, shown = re.search(rf"(?m)^\$ (.*build/release/sluice {task} .*)\n((?:[\[{{].*\n)+)", file.read()).groups()
+            command, shown = re.search(rf"(?m)^\$ ((?:.*\\\n)*.*build/release/sluice {task} .*)\n((?:[\[{{].*\n)+)", file.read()).groups()
         command = command.replace("build/release/sluice", shlex.quote(BINARY))
         return subprocess.run(command, shell=True, cwd=SOURCE, capture_output=True, check=True).stdout.decode(), shown
 
