@@ -132,7 +132,7 @@ class Install(SluiceCase):
         for _ in range(2):
             start([self.program, "serve"], SLUICE_CONFIG=self.path("etc/sluice/sluice.json"), SLUICE_REDIS_PASSWORD=password)
         look = block("sluice doctor")
-        login = "\n".join(line for line in look.splitlines() if "operator@" in line)
+        login = "\n".join(line for line in look.splitlines() if line.startswith("export ") and "operator" in line)
         self.wait_until(lambda: run(f"{login}; sluice workers list || true").count("alive=yes") == 2, "both workers")
         text = run(look)
         self.assertIn('"dim":192', text)

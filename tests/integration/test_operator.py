@@ -129,7 +129,7 @@ class Operator(SluiceCase):
     def test_dead_made_by_hand(self):
         """Uses the command in docs/operations.md that makes a letter for trying the others."""
         with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
-            command = re.search(r"^redis-cli (XADD 'sluice:\{default\}:dead'.*)$", file.read(), re.MULTILINE)[1]
+            command = re.search(r"^redis-cli (XADD 'sluice:\{default\}:dead'.*)$", file.read().replace("\\\n", ""), re.MULTILINE)[1]
         letter = self.client.execute_command(*shlex.split(command.replace("{default}", f"{{{self.queue}}}"))).decode()
         self.assertRegex(self.sluice("dead", "list"), rf"^{letter} +internal .*made by hand\n$")
         self.assertIn("text: hello world", self.sluice("dead", "show", letter))
