@@ -111,7 +111,8 @@ class Monitoring(SluiceCase):
         self.wait_until(lambda: len(prometheus.values("sluice_requests_received_total > 100")) == 2, "both to be scraped",
                         ignore=(OSError, ValueError))
         panels = json.loads(read(FILES, "grafana.json"))["panels"]
-        questions = re.findall(r"(?m)^\| [^|]+ \| `((?:sum|histogram|1 - )[^`]+)` \|$", read(SOURCE, "docs", "metrics.md"))
+        block = re.search(r"(?ms)^```promql\n(.*?)^```$", read(SOURCE, "docs", "metrics.md"))[1]
+        questions = [re.sub("(?m)^#.*\n", "", question) for question in block.split("\n\n")]
         queries = [target["expr"].replace("$queue", ".*").replace("$__rate_interval", "10s") for panel in panels for target in panel["targets"]]
         self.assertGreater(len(queries), 30)
         self.assertGreater(len(questions), 7)
