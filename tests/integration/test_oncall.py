@@ -1,6 +1,7 @@
-"""The commands of docs/oncall.md, typed as the users that they are for: `sluice` as sluice-operator, with the rights of config/acl, `redis-cli` as
-admin. Each of the twenty tasks has a case, which types the task's commands in their order into a shell and checks what they do.
-The commands in the alerts' entries run, too, and those of the five things that go wrong in docs/operations.md."""
+"""The commands of docs/oncall.md, run as the intended users: `sluice` as sluice-operator, with the rights of
+config/acl, `redis-cli` as admin. Each of the twenty tasks has a case, which runs the task's commands in order in a
+shell and checks their effect. The commands in the alerts' entries run, too, and those of the five things that go wrong
+in docs/operations.md."""
 # ctest-cost: 15
 
 import os
@@ -21,7 +22,7 @@ SECTION = re.search(r"(?s)\n## Twenty tasks\n(.*?)\n## ", PAGE)[1]
 # The title of a task -> its commands.
 TASKS = {title: code.replace("\\\n", "").splitlines()
          for title, code in re.findall(r"(?ms)^\*\*([^*\n]+)\*\*[^*]*?^```\n(.*?)^```$", SECTION)}
-# Those of the alerts, less what asks a host's own tools (systemctl, journalctl, dmesg, nvidia-smi, gdb).
+# For the alerts, without commands that use a host's own tools (systemctl, journalctl, dmesg, nvidia-smi, gdb).
 def commands_of(page, *items):
     """Returns the commands in these items of a page's lists."""
     found = re.findall(rf"(?ms)^- (?:{'|'.join(items)}): (.*?)(?=^- |^## |^\*\*|\Z)", page)
