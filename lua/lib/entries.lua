@@ -38,12 +38,13 @@ local function is_ahead(stream, until_ms)
   return false
 end
 
--- Returns the bytes of an entry's fields, and the name of its request: its own, or the one that it was parked under.
+-- Returns the bytes of an entry's fields, and the name of its request: its own, or the one that it was parked under, which
+-- the first `_id` has, as for the worker.
 local function size_and_name(id, fields, prefix)
-  local size, name = 0, prefix .. id
+  local size, name = 0, nil
   for i = 1, #fields, 2 do
     size = size + #fields[i] + #fields[i + 1]
-    if fields[i] == '_id' then name = fields[i + 1] end
+    if fields[i] == '_id' then name = name or fields[i + 1] end
   end
-  return size, name
+  return size, name or prefix .. id
 end

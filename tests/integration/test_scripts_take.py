@@ -101,6 +101,13 @@ class Take(ScriptCase):
         self.client.hset(self.desk.key("trouble"), "low:1-1", "1 1 7-1 dead")
         self.assertEqual(self.run_call("reclaim", "dead", which="low")[0][0][:3], ["7-1", 1, 1])
 
+    def test_the_first_of_two_names_counts(self):
+        """The worker's parser goes by the first, too."""
+        self.client.execute_command("XADD", self.desk.stream("normal"), "7-1", "_id", "1-1", "_id", "2-2", "text", "x")
+        self.desk.read("dead")
+        self.client.hset(self.desk.key("trouble"), "1-1", "1 1 7-1 dead")
+        self.assertEqual(self.run_call("reclaim", "dead")[0][0][:3], ["7-1", 1, 1])
+
     def test_consumers_that_cannot_have_a_lease(self):
         """They come after consumers that can, and are never alive."""
         self.desk.deliver("lives", "1-1")

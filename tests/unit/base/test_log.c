@@ -1,5 +1,6 @@
 /* Log lines: one per event, nothing from outside can forge a second one, both formats stay well-formed when cut. And
- * the thread that writes them: nobody waits for a reader or a disk, and lost lines are counted. ctest: threads */
+ * the thread that writes them: nobody waits for a reader or a disk, and lost lines are counted.
+ * ctest: threads */
 #include "harness.h"
 
 #include <fcntl.h>

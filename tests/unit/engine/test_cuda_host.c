@@ -1,5 +1,6 @@
 /* The host table itself: it finds each mistake for which it was made. The other tests of the engine show that it
- * behaves as CUDA does. ctest: threads */
+ * behaves as CUDA does.
+ * ctest: threads */
 #include "harness.h"
 
 #include <math.h>

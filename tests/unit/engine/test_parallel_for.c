@@ -1,5 +1,6 @@
 /* The parallel loop: every chunk is done once, on one thread at a time, whether helpers come, come late or not at all;
- * and the bits of vectors do not depend on the threads. ctest: threads */
+ * and the bits of vectors do not depend on the threads.
+ * ctest: threads */
 #include "harness.h"
 
 #include <pthread.h>
