@@ -164,7 +164,8 @@ void modules_run(const struct modules *modules, struct parallel_for *parallel, u
     bool owns = parallel && parallel_for_enter(parallel, true);
     for (uint32_t i = 0; i < modules->count; i++) {
         const struct step *step = &modules->steps[i];
-        float *next = room + i % 2 * ((size_t)rows + GEMM_ROWS_BEHIND) * modules->widest;
+        /* The first product reads past `vectors` into the first half of the room, so it writes the second one. */
+        float *next = room + (i + 1) % 2 * ((size_t)rows + GEMM_ROWS_BEHIND) * modules->widest;
         if (step->kind == MODULE_DENSE) { run_dense(modules, step, owns ? parallel : NULL, rows, vectors, next); }
         for (uint32_t r = 0; r < rows && step->kind != MODULE_DENSE; r++) {
             size_t at = (size_t)r * step->outputs;
