@@ -42,7 +42,8 @@ enum kind { TEXT, NUMBER, TRUTH, TEXTS };
 #define PARAMETERS(X)                                                                                                  \
     X(queue, TEXT, QUEUE_NAME_MAX) X(letter, TEXT, ENTRY_ID_TEXT) X(cursor, TEXT, LETTER_CURSOR - 1)                   \
     X(search, TEXT, 256) X(id, TEXT, REQUEST_ID_MAX) X(all, TRUTH, 0) X(worker, TEXT, QUEUE_WORKER_MAX)                \
-    X(order, TEXT, 16) X(for, TEXT, 16) X(why, TEXT, PAUSE_WHY - 1) X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                   \
+    X(order, TEXT, 16) X(for, TEXT, 16) X(why, TEXT, PAUSE_WHY - 1)                                                    \
+    X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                                      \
     X(class, TEXT, 8) X(state, TEXT, 8) X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)          \
     X(since, TEXT, 15)
 

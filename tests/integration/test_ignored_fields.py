@@ -15,11 +15,6 @@ class IgnoredFields(SluiceCase):
         self.client = self.server.client()
         self.sender = self.producer(self.server)
 
-    def sluice(self, *arguments):
-        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue)
-        self.assertEqual(result.returncode, 0, result.stderr.decode())
-        return result.stdout.decode()
-
     def ignored(self, request):
         return (self.sender.reply(request).get(b"ignored") or b"").decode()
 

@@ -19,11 +19,6 @@ class Operations(SluiceCase):
         self.client = self.server.client()
         self.sender = self.producer(self.server)
 
-    def sluice(self, *arguments, code=0):
-        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue)
-        self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
-        return result.stdout.decode()
-
     def stats(self):
         return json.loads(self.sluice("stats", "--json"))
 

@@ -22,12 +22,6 @@ class OwnId(SluiceCase):
         self.client = self.server.client()
         self.sender = self.producer(self.server)
 
-    def sluice(self, *arguments, code=0):
-        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue)
-        self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
-        self.said = result.stderr.decode()
-        return result.stdout.decode()
-
     def get(self, id, status=None):
         """Returns the place of an unfinished request, or the status of a reply."""
         if status:

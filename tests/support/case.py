@@ -275,3 +275,10 @@ class SluiceCase(unittest.TestCase):
 
     def run_sluice(self, *arguments, **options):
         return sluice(*arguments, **options)
+
+    def sluice(self, *arguments, code=0):
+        """Runs a command about the case's queue on its `server`. Returns its standard output; `said` has its standard error."""
+        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
+        self.said = result.stderr.decode()
+        return result.stdout.decode()
