@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "bench/load.h"
 #include "bench/report.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 static const char *const way_names[] = {"off", "fifo", "sorted", "packed", NULL};
 enum way { OFF, FIFO, SORTED, PACKED };

@@ -5,7 +5,7 @@
 #include <signal.h>
 
 #include "bench/report.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 /* Options of `sluice bench e2e`: from XADD to the reply, through Redis and a daemon. */
 struct bench_e2e_options {

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "bench/load.h"
 #include "bench/report.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 struct bench {
     const struct bench_e2e_options *options;

@@ -13,8 +13,8 @@
 #include "base/random.h"
 #include "bench/report.h"
 #include "bench/stage.h"
-#include "daemon/config.h"
-#include "daemon/devices.h"
+#include "compute/devices.h"
+#include "config/config.h"
 #include "engine/cost.h"
 #include "engine/cpu/parallel_for.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "bench/report.h"
-#include "daemon/config.h"
+#include "config/config.h"
 #include "engine/engine.h"
 
 /* Work that several threads repeat for a time. All three functions run on the thread; `open` fills `state`, also after

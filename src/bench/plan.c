@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "bench/texts.h"
-#include "daemon/compute.h"
+#include "compute/compute.h"
+#include "compute/models.h"
 #include "daemon/consumer.h"
-#include "daemon/models.h"
 #include "schedule/prepare.h"
 #include "schedule/reply.h"
 

@@ -8,7 +8,7 @@
 
 #include "bench/report.h"
 #include "bench/simulation.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 /* The command's own options. */
 struct plan_options {

@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 /* ---- children ---- */
 

@@ -12,7 +12,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
-#include "daemon/config.h"
+#include "config/config.h"
 #include "redis/address.h"
 #include "redis/client.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/compute.h"
+#include "compute/compute.h"
 #include "engine/vector.h"
 
 enum row_code piece_check(const void *vector, uint32_t dim, float limit)

@@ -4,7 +4,7 @@
 #define BULK_EXECUTOR_H
 
 #include "bulk/lookahead.h"
-#include "daemon/devices.h"
+#include "compute/devices.h"
 #include "schedule/batching.h"
 
 /* Pieces to compute together. The executor sets the members below the line, and the pieces' vectors and codes. */
@@ -20,7 +20,7 @@ struct bulk_batch {
     uint32_t tokens;
     uint32_t failed; /* pieces with a code: see piece_fail */
     bool halve;      /* nothing was computed; each half alone may work */
-    /* ---- the local executor's own: the batch for daemon/compute */
+    /* ---- the local executor's own: the batch for compute/compute */
     struct batch batch, *laid_out;
 };
 

@@ -10,8 +10,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_tree.h"
 #include "base/version.h"
-#include "model/json.h"
 
 enum { PIECE_BYTES = 1 << 20, MANIFEST_MAX_BYTES = 64 << 20 };
 

@@ -17,7 +17,7 @@
 #include "bulk/manifest.h"
 #include "bulk/output/store.h"
 #include "bulk/resume.h"
-#include "daemon/thread_pool.h"
+#include "compute/thread_pool.h"
 #include "engine/vector.h"
 #include "schedule/reply.h"
 

@@ -5,7 +5,7 @@
 #include <sysexits.h>
 
 #include "cli/session.h"
-#include "redis/own_id.h"
+#include "operator/own_id.h"
 #include "schedule/request.h"
 
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)

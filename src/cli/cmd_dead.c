@@ -9,7 +9,7 @@
 #include "base/duration.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "redis/operator_json.h"
+#include "operator/json.h"
 #include "schedule/request.h"
 
 struct own {

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "daemon/config.h"
+#include "config/config.h"
 #include "engine/engine.h"
 #include "redis/queue.h"
 #include "redis/resp.h"

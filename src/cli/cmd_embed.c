@@ -26,8 +26,8 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "daemon/config.h"
-#include "daemon/devices.h"
+#include "compute/devices.h"
+#include "config/config.h"
 #include "engine/cost.h"
 
 /* The style of the progress on standard error. */

@@ -7,9 +7,9 @@
 #include "base/duration.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "daemon/config.h"
-#include "redis/operator_json.h"
-#include "redis/story.h"
+#include "config/config.h"
+#include "operator/json.h"
+#include "operator/story.h"
 #include "schedule/request.h"
 
 struct own {

@@ -10,9 +10,9 @@
 #include "bulk/output/store.h"
 #include "cli/command.h"
 #include "cli/print.h"
-#include "daemon/config.h"
-#include "daemon/devices.h"
-#include "model/arch.h"
+#include "compute/devices.h"
+#include "config/config.h"
+#include "model/family.h"
 #include "model/sentence_transformers.h"
 
 enum { TEXT_MAX_BYTES = 1 << 28 };
@@ -84,7 +84,7 @@ static void print_model(const struct model *model)
     fputs("{\n  \"model\": ", stdout);
     json_put_text(stdout, model->name);
     print_text("id", model->id);
-    print_text("family", model->arch->model_type);
+    print_text("family", model->family->model_type);
     print_tasks(&model->head);
     print_number("layers", model->layer_count);
     print_number("hidden", model->hidden);

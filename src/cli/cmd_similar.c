@@ -11,8 +11,8 @@
 #include "bulk/similar.h"
 #include "cli/command.h"
 #include "cli/print.h"
-#include "daemon/config.h"
-#include "daemon/devices.h"
+#include "compute/devices.h"
+#include "config/config.h"
 #include "engine/encoder.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28, SHOWN_BYTES = 160 };

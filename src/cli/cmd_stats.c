@@ -6,7 +6,7 @@
 
 #include "cli/print.h"
 #include "cli/session.h"
-#include "redis/operator_json.h"
+#include "operator/json.h"
 
 struct own {
     bool json;

@@ -15,10 +15,10 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "daemon/config.h"
-#include "daemon/setting.h"
+#include "config/config.h"
+#include "config/setting.h"
+#include "operator/json.h"
 #include "redis/client.h"
-#include "redis/operator_json.h"
 #include "schedule/reply.h"
 
 /* The command's own options. */

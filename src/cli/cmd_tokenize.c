@@ -6,7 +6,7 @@
 #include "base/buffer.h"
 #include "bulk/input/stream.h"
 #include "cli/command.h"
-#include "daemon/config.h"
+#include "config/config.h"
 #include "model/model.h"
 
 enum { TEXT_MAX_BYTES = 1 << 28 };

@@ -7,7 +7,7 @@
 #include "base/duration.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "redis/operator_json.h"
+#include "operator/json.h"
 #include "redis/queue.h"
 
 struct own {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 struct report;
 

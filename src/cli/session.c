@@ -6,7 +6,7 @@
 #include <sysexits.h>
 
 #include "base/clock.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 /* Names the login that a command needs, if it was run with that of another role or another queue. */
 static enum status advise_login(const struct session *session, struct err *err)

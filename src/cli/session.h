@@ -3,7 +3,7 @@
 #define CLI_SESSION_H
 
 #include "cli/command.h"
-#include "redis/operator.h"
+#include "operator/operator.h"
 
 /* Connects, without asking for the time: a producer may not. Owns: the caller ends it with session_close, also after an
  * error. Errors: those of config_address and client_open. */

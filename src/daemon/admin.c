@@ -14,11 +14,11 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "daemon/config.h"
-#include "daemon/thread_pool.h"
-#include "redis/operator_json.h"
-#include "redis/own_id.h"
-#include "redis/story.h"
+#include "compute/thread_pool.h"
+#include "config/config.h"
+#include "operator/json.h"
+#include "operator/own_id.h"
+#include "operator/story.h"
 
 enum {
     JOBS = 16,              /* requests taken over but not yet answered */

@@ -1,7 +1,7 @@
 /* The admin API below /api/ (docs/admin-api.md): reads requests, checks their tokens, and lets a thread of its own ask
  * Redis, so that the I/O thread never waits.
  *
- *   http ── admin_answer ──► jobs ──► the thread: redis/operator ──► admin_take ──► http_answer */
+ *   http ── admin_answer ──► jobs ──► the thread: operator/operator ──► admin_take ──► http_answer */
 #ifndef DAEMON_ADMIN_H
 #define DAEMON_ADMIN_H
 

@@ -10,11 +10,11 @@
 #include <stdbool.h>
 
 #include "base/log.h"
-#include "daemon/compute.h"
-#include "daemon/config.h"
-#include "daemon/models.h"
+#include "compute/compute.h"
+#include "compute/models.h"
+#include "compute/shares.h"
+#include "config/config.h"
 #include "daemon/prep.h"
-#include "daemon/shares.h"
 #include "daemon/traces.h"
 #include "redis/address.h"
 #include "redis/queue.h"

@@ -2,11 +2,11 @@
 #ifndef DAEMON_MONITOR_H
 #define DAEMON_MONITOR_H
 
-#include "daemon/compute.h"
-#include "daemon/config.h"
+#include "compute/compute.h"
+#include "compute/models.h"
+#include "config/config.h"
 #include "daemon/consumer.h"
 #include "daemon/loop.h"
-#include "daemon/models.h"
 
 struct monitor;
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "daemon/thread_pool.h"
+#include "compute/thread_pool.h"
 #include "schedule/prepare.h"
 #include "schedule/reply.h"
 

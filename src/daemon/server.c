@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "daemon/config.h"
+#include "config/config.h"
 #include "daemon/notify.h"
 
 enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */

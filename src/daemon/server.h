@@ -10,11 +10,11 @@
 
 #include <stdbool.h>
 
-#include "daemon/compute.h"
-#include "daemon/config.h"
+#include "compute/compute.h"
+#include "compute/models.h"
+#include "config/config.h"
 #include "daemon/consumer.h"
 #include "daemon/loop.h"
-#include "daemon/models.h"
 #include "daemon/monitor.h"
 
 /* Lives in the frame of the serve command; only server.c looks inside. */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/arch.h"
-#include "model/json.h"
+#include "base/json_tree.h"
+#include "model/family.h"
 
 enum { MOST_LABELS = 1 << 16, DEFAULT_LABELS = 2 };
 
@@ -153,34 +153,34 @@ static struct model_module *add_layer(struct model *model, enum module_kind kind
  * `out`. */
 static enum status add_layers(struct model *model, struct err *err)
 {
-    const struct arch *arch = model->arch;
+    const struct family *family = model->family;
     free(model->modules); /* from modules.json, which lists none */
     model->modules = calloc(3, sizeof *model->modules);
     if (!model->modules) { return err_set(err, STATUS_NO_MEMORY, "no memory for the head"); }
-    if (arch->head_dense) {
-        add_layer(model, MODULE_DENSE, arch->head_dense, model->hidden)->activation = arch->head_activation;
+    if (family->head_dense) {
+        add_layer(model, MODULE_DENSE, family->head_dense, model->hidden)->activation = family->head_activation;
     }
-    if (arch->head_norm) {
-        struct model_module *norm = add_layer(model, MODULE_LAYER_NORM, arch->head_norm, model->hidden);
+    if (family->head_norm) {
+        struct model_module *norm = add_layer(model, MODULE_LAYER_NORM, family->head_norm, model->hidden);
         norm->eps = model->layer_norm_eps;
-        norm->biased = !(arch->bare & BARE_NORM);
+        norm->biased = !(family->bare & BARE_NORM);
     }
-    add_layer(model, MODULE_DENSE, arch->head_out, model->head.labels);
+    add_layer(model, MODULE_DENSE, family->head_out, model->head.labels);
     return STATUS_OK;
 }
 
 static enum status read_head(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    if (!model->arch->head_out) {
+    if (!model->family->head_out) {
         return err_set(err, STATUS_UNSUPPORTED, "%s: the head of %sForSequenceClassification is not supported", name,
-                       model->arch->class);
+                       model->family->class);
     }
-    model->head.pair_types = model->arch->pair_types && model->token_types > 1;
+    model->head.pair_types = model->family->pair_types && model->token_types > 1;
     TRY(read_labels(root, name, &model->head, err));
     TRY(read_problem(root, name, &model->head, err));
     TRY(read_score(root, name, &model->head, err));
     TRY(add_layers(model, err));
-    return model->arch->read_head ? model->arch->read_head(root, name, model, err) : STATUS_OK;
+    return model->family->read_head ? model->family->read_head(root, name, model, err) : STATUS_OK;
 }
 
 enum status head_read_config(const char *name, struct model *model, struct err *err)

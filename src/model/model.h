@@ -9,7 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
-#include "model/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 /* The number of ranges of distance between a key and a query that each share an attention bias. */
 enum { RELATIVE_BUCKETS = 32 };
@@ -146,7 +146,7 @@ struct model {
 
     /* Architecture. A layer's norms are those after its two sums. With pre_norm the sums stay as they are and the next
      * product reads their normalised copy; the last layer's output_norm is then the final one. */
-    const struct arch *arch;                     /* the family (arch.h); NULL for a model not read from a directory */
+    const struct family *family;                 /* the family (family.h); NULL for a model not read from a directory */
     uint32_t vocabulary, positions, token_types; /* no token types: 0 */
     uint32_t hidden, layer_count, heads, intermediate_size;
     uint32_t key_heads; /* heads of keys and values, each for heads / key_heads of queries; 0: as many as `heads` */
@@ -196,7 +196,7 @@ struct model {
     void *storage; /* struct weights: the weight files' bytes; only open.c looks inside */
 };
 
-/* Opens a Hugging Face / sentence-transformers directory of a family in arch.c. `options` may be NULL.
+/* Opens a Hugging Face / sentence-transformers directory of a family in family.c. `options` may be NULL.
  * Owns: the caller ends it with model_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a field
  * that changes the maths and is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a
  * time in the process (cJSON). */

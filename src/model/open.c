@@ -17,11 +17,11 @@
 #include "base/buffer.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/json_tree.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "model/arch.h"
+#include "model/family.h"
 #include "model/head.h"
-#include "model/json.h"
 #include "model/sentence_transformers.h"
 #include "model/weights.h"
 
@@ -73,7 +73,7 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     bool head = model->head.labels > 0; /* its layers and dim follow from family and labels */
     struct buffer text = {0};
     buffer_format(&text, "%s hidden=%u layers=%u heads=%u intermediate=%u position_offset=%u eps=%a activation=%s\n",
-                  model->arch->model_type, model->hidden, model->layer_count, model->heads, model->intermediate_size,
+                  model->family->model_type, model->hidden, model->layer_count, model->heads, model->intermediate_size,
                   model->position_offset, (double)model->layer_norm_eps, activations[model->activation]);
     buffer_format(&text, "pooling=%s normalize=%d dim=%u max_tokens=%u prompt=%zu:", pooling_name(model->pooling),
                   model->normalize, head ? model->hidden : model->dim, model->max_tokens, strlen(model->prompt));
@@ -301,7 +301,7 @@ static enum status read_config(struct model *model, const struct sentence_config
     char name[192];
     snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
     TRY(refuse_adapter(model->directory, sentence->folder, err));
-    TRY(arch_read_config(model->directory, name, model, err));
+    TRY(family_read_config(model->directory, name, model, err));
     if (sentence->classifier) { TRY(head_read_config(name, model, err)); }
     TRY(say_ignored_head(model, name, err));
     TRY(join_modules(model, err));
@@ -385,7 +385,7 @@ static enum status open_tokenizer(struct model *model, const struct model_option
     }
     if (model->head.pair_types) {
         char name[192];
-        bool told = model->arch == &arch_bert; /* by the class that transformers chooses for the family */
+        bool told = model->family == &family_bert; /* by the class that transformers chooses for the family */
         snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
         TRY(read_pair_types(model->directory, name, &told, err));
         snprintf(name, sizeof name, "%stokenizer_config.json", sentence->folder);

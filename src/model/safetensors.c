@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json_tree.h"
 #include "base/system.h"
-#include "model/json.h"
 
 static const struct dtype_row {
     const char *name;

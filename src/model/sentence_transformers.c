@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/json_tree.h"
 #include "base/utf8.h"
 #include "model/head.h"
-#include "model/json.h"
 
 #define MODULES_FILE "modules.json"
 #define PROMPTS_FILE "config_sentence_transformers.json"

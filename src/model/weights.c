@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
-#include "model/arch.h"
-#include "model/json.h"
+#include "base/json_tree.h"
+#include "model/family.h"
 
 #define SINGLE_FILE "model.safetensors"
 #define INDEX_FILE "model.safetensors.index.json"
@@ -266,44 +266,45 @@ static void visit_norm(const struct visit *at, const char *part, struct layer_no
 /* With pre_norm the norm after a layer's second sum has the name of the norm that the next layer begins with. */
 static void visit_output_norm(struct visit at, struct model *model, uint32_t index)
 {
-    const struct arch *arch = model->arch;
-    const char *part = arch->output_norm;
+    const struct family *family = model->family;
+    const char *part = family->output_norm;
     if (model->pre_norm && index + 1 == model->layer_count) {
         at.prefix[0] = '\0';
-        part = arch->final_norm;
+        part = family->final_norm;
     } else if (model->pre_norm) {
-        snprintf(at.prefix, sizeof at.prefix, "%s%u.", arch->layer, index + 1);
+        snprintf(at.prefix, sizeof at.prefix, "%s%u.", family->layer, index + 1);
     }
-    visit_norm(&at, part, &model->layers[index].output_norm, arch->bare & BARE_NORM, model->hidden);
+    visit_norm(&at, part, &model->layers[index].output_norm, family->bare & BARE_NORM, model->hidden);
 }
 
 static void visit_layer(struct model *model, uint32_t index, weights_visitor *visit, void *context)
 {
-    const struct arch *arch = model->arch;
+    const struct family *family = model->family;
     struct model_layer *layer = &model->layers[index];
     struct visit at = {visit, context, ""};
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
     uint32_t query = model_query_width(model), key = model_key_width(model);
-    bool bare = arch->bare & BARE_ATTENTION, packed = arch->qkv && !model->split_qkv;
+    bool bare = family->bare & BARE_ATTENTION, packed = family->qkv && !model->split_qkv;
     struct linear *const qkv[] = {&layer->query, &layer->key, &layer->value};
     struct linear *const gate[] = {&layer->intermediate, &layer->up}, *const turned[] = {gate[1], gate[0]};
-    snprintf(at.prefix, sizeof at.prefix, "%s%u.", arch->layer, index);
-    visit_linears(&at, packed ? arch->qkv : NULL, qkv, 3, bare, hidden, hidden);
-    visit_linears(&at, packed ? NULL : arch->query, qkv, 1, bare, query, hidden);
-    visit_linears(&at, packed ? NULL : arch->key, qkv + 1, 1, bare, key, hidden);
-    visit_linears(&at, packed ? NULL : arch->value, qkv + 2, 1, bare, key, hidden);
-    visit_linears(&at, arch->attention_output, &(struct linear *){&layer->attention_output}, 1, bare, hidden, query);
-    visit_norm(&at, arch->attention_added_norm, &layer->attention_added_norm, true, hidden);
-    visit_norm(&at, arch->output_added_norm, &layer->output_added_norm, true, hidden);
-    visit_norm(&at, arch->query_norm, &layer->query_norm, true, model_head_dim(model));
-    visit_norm(&at, arch->key_norm, &layer->key_norm, true, model_head_dim(model));
-    bare = arch->bare & BARE_INTERMEDIATE;
-    visit_linears(&at, arch->intermediate, gate, 1, bare, inner, hidden);
-    visit_linears(&at, arch->up, gate + 1, 1, bare, inner, hidden);
-    visit_linears(&at, arch->intermediate_up, gate, 2, bare, inner, hidden);
-    visit_linears(&at, arch->up_intermediate, turned, 2, bare, inner, hidden);
-    visit_linears(&at, arch->output, &(struct linear *){&layer->output}, 1, arch->bare & BARE_OUTPUT, hidden, inner);
-    visit_norm(&at, arch->attention_norm, &layer->attention_norm, arch->bare & BARE_NORM, hidden);
+    snprintf(at.prefix, sizeof at.prefix, "%s%u.", family->layer, index);
+    visit_linears(&at, packed ? family->qkv : NULL, qkv, 3, bare, hidden, hidden);
+    visit_linears(&at, packed ? NULL : family->query, qkv, 1, bare, query, hidden);
+    visit_linears(&at, packed ? NULL : family->key, qkv + 1, 1, bare, key, hidden);
+    visit_linears(&at, packed ? NULL : family->value, qkv + 2, 1, bare, key, hidden);
+    visit_linears(&at, family->attention_output, &(struct linear *){&layer->attention_output}, 1, bare, hidden, query);
+    visit_norm(&at, family->attention_added_norm, &layer->attention_added_norm, true, hidden);
+    visit_norm(&at, family->output_added_norm, &layer->output_added_norm, true, hidden);
+    visit_norm(&at, family->query_norm, &layer->query_norm, true, model_head_dim(model));
+    visit_norm(&at, family->key_norm, &layer->key_norm, true, model_head_dim(model));
+    bare = family->bare & BARE_INTERMEDIATE;
+    visit_linears(&at, family->intermediate, gate, 1, bare, inner, hidden);
+    visit_linears(&at, family->up, gate + 1, 1, bare, inner, hidden);
+    visit_linears(&at, family->intermediate_up, gate, 2, bare, inner, hidden);
+    visit_linears(&at, family->up_intermediate, turned, 2, bare, inner, hidden);
+    visit_linears(&at, family->output, &(struct linear *){&layer->output}, 1, family->bare & BARE_OUTPUT, hidden,
+                  inner);
+    visit_norm(&at, family->attention_norm, &layer->attention_norm, family->bare & BARE_NORM, hidden);
     visit_output_norm(at, model, index);
 }
 
@@ -330,15 +331,15 @@ static void visit_module(struct model_module *module, weights_visitor *visit, vo
 
 void weights_visit(struct model *model, weights_visitor *visit, void *context)
 {
-    const struct arch *arch = model->arch;
-    visit_embeddings(context, visit, arch->word, &model->word_embeddings, model->vocabulary, model->hidden);
-    visit_embeddings(context, visit, arch->position, &model->position_embeddings, model->positions, model->hidden);
-    visit_embeddings(context, visit, arch->token_type, &model->type_embeddings, model->token_types, model->hidden);
-    visit_embeddings(context, visit, arch->relative_bias, &model->relative_bias, RELATIVE_BUCKETS, model->heads);
+    const struct family *family = model->family;
+    visit_embeddings(context, visit, family->word, &model->word_embeddings, model->vocabulary, model->hidden);
+    visit_embeddings(context, visit, family->position, &model->position_embeddings, model->positions, model->hidden);
+    visit_embeddings(context, visit, family->token_type, &model->type_embeddings, model->token_types, model->hidden);
+    visit_embeddings(context, visit, family->relative_bias, &model->relative_bias, RELATIVE_BUCKETS, model->heads);
     struct visit at = {visit, context, ""};
-    visit_norm(&at, arch->embedding_norm, &model->embedding_norm, arch->bare & BARE_NORM, model->hidden);
-    snprintf(at.prefix, sizeof at.prefix, "%s0.", arch->layer);
-    visit_norm(&at, model->first_norm ? arch->output_norm : NULL, &model->embedding_norm, arch->bare & BARE_NORM,
+    visit_norm(&at, family->embedding_norm, &model->embedding_norm, family->bare & BARE_NORM, model->hidden);
+    snprintf(at.prefix, sizeof at.prefix, "%s0.", family->layer);
+    visit_norm(&at, model->first_norm ? family->output_norm : NULL, &model->embedding_norm, family->bare & BARE_NORM,
                model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) { visit_layer(model, i, visit, context); }
     for (uint32_t i = 0; i < model->module_count; i++) { visit_module(&model->modules[i], visit, context); }
@@ -363,9 +364,9 @@ static int compare_slots(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static const char *skip_prefixes(const struct arch *arch, const char *name)
+static const char *skip_prefixes(const struct family *family, const char *name)
 {
-    const char *const prefixes[] = {"0.auto_model.", "model.", arch->prefix};
+    const char *const prefixes[] = {"0.auto_model.", "model.", family->prefix};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0];) {
         size_t length = strlen(prefixes[i]);
         if (strncmp(name, prefixes[i], length) == 0) {
@@ -379,9 +380,9 @@ static const char *skip_prefixes(const struct arch *arch, const char *name)
 }
 
 /* True if it is a head or buffer, which is not used unless it is in the list. */
-static bool is_unused(const struct arch *arch, const char *name)
+static bool is_unused(const struct family *family, const char *name)
 {
-    const char *const *head = arch->unused;
+    const char *const *head = family->unused;
     while (*head && strncmp(name, *head, strlen(*head)) != 0) { head++; }
     return *head;
 }
@@ -440,11 +441,11 @@ static enum status set_tensor(const struct safetensors_entry *entry, const unsig
 }
 
 static enum status bind_file(const struct safetensors *file, const char *file_name, bool module,
-                             const struct arch *arch, const struct slots *slots, struct err *err)
+                             const struct family *family, const struct slots *slots, struct err *err)
 {
     for (size_t i = 0; i < file->count; i++) {
         const struct safetensors_entry *entry = &file->entries[i];
-        const char *bare = skip_prefixes(arch, entry->name);
+        const char *bare = skip_prefixes(family, entry->name);
         struct slot key;
         if (module) {
             snprintf(key.name, sizeof key.name, "%.*s%s", folder_bytes(file_name), file_name, entry->name);
@@ -452,11 +453,11 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
             spell(key.name, bare);
         }
         const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
-        if (!slot && !module && is_unused(arch, bare)) { continue; }
+        if (!slot && !module && is_unused(family, bare)) { continue; }
         if (!slot) {
             return err_set(err, STATUS_UNSUPPORTED,
                            "%s: tensor %.120s is not part of the %s model that config.json describes", file_name,
-                           entry->name, arch->model_type);
+                           entry->name, family->model_type);
         }
         TRY(set_tensor(entry, file->data, file_name, slot, err));
     }
@@ -473,7 +474,7 @@ enum status weights_bind(const struct weights *weights, struct model *model, str
     enum status status = STATUS_OK;
     for (size_t i = 0; i < weights->count && status == STATUS_OK; i++) {
         status =
-            bind_file(&weights->files[i], weights->names[i], i >= weights->encoder_files, model->arch, &slots, err);
+            bind_file(&weights->files[i], weights->names[i], i >= weights->encoder_files, model->family, &slots, err);
     }
     for (size_t i = 0; i < slots.count && status == STATUS_OK; i++) {
         if (!slots.list[i].parts[0]->data) {

@@ -99,7 +99,7 @@ foreach(file ${files})
 endforeach()
 
 # The shipped commands with two GPUs in plain memory, for the fault tests. Not under tsan, where a batch takes a second
-# and more: what their threads share is tested there by unit.daemon.compute.
+# and more: what their threads share is tested there by unit.compute.compute.
 if(NOT SLUICE_SANITIZE STREQUAL "thread")
   get_target_property(cli_sources sluice SOURCES)
   add_executable(sluice_on_gpus ${cli_sources} support/gpu_daemon.c)

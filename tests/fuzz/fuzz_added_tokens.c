@@ -6,8 +6,8 @@
 
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "model/tokenizer/added_tokens.h"
-#include "model/tokenizer/unicode.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/unicode.h"
 
 enum { MAX_TOKENS = 12, MAX_LENGTH = 4, MAX_TEXT = 512, MAX_PARTS = 2 * MAX_TEXT + 2, LETTER = 3 };
 

@@ -7,8 +7,8 @@
 #include "base/buffer.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "model/tokenizer/spec.h"
-#include "model/tokenizer/tokenizer.h"
+#include "tokenizer/spec.h"
+#include "tokenizer/tokenizer.h"
 
 enum { LETTERS = 256, MAX_MERGES = 48, MAX_TOKEN = 64, MAX_TEXT = 4096, MAX_IDS = 6 * MAX_TEXT };
 enum { BLANK = 1, NFC = 2, WHOLE_FIRST = 4, LATER = 8, PAIRS = 16, CHARACTERS = 32 };

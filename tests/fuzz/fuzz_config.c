@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/config.h"
+#include "config/config.h"
 #include "fuzz.h"
 
 /* Accepted values must read back: each value's text gives the same value again. */

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "model/arch.h"
+#include "model/family.h"
 #include "model/head.h"
 #include "model_builder.h"
 
@@ -28,8 +28,8 @@ static void check_head(const struct model *model, enum scoring set)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct arch *const families[] = {&arch_bert,  &arch_distilbert, &arch_roberta,
-                                                  &arch_mpnet, &arch_modernbert, &arch_qwen3};
+    static const struct family *const families[] = {&family_bert,  &family_distilbert, &family_roberta,
+                                                    &family_mpnet, &family_modernbert, &family_qwen3};
     static const enum scoring scores[] = {SCORING_UNSET, SCORING_SIGMOID, SCORING_NONE};
     if (size == 0) { return 0; }
     if (strcmp(directory, TEMPLATE) == 0) {
@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {0};
     bool there;
     enum scoring set = scores[data[0] / 6 % 3];
-    struct model model = {.directory = directory, .arch = families[data[0] % 6], .hidden = 8, .token_types = 2};
+    struct model model = {.directory = directory, .family = families[data[0] % 6], .hidden = 8, .token_types = 2};
     enum status status = head_is_there(directory, "config.json", &there, &err);
     if (status == STATUS_OK) {
         model.head.score = set;

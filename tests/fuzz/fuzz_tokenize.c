@@ -5,8 +5,8 @@
 
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "model/tokenizer/spec.h"
-#include "model/tokenizer/tokenizer.h"
+#include "tokenizer/spec.h"
+#include "tokenizer/tokenizer.h"
 
 #define FLAGS(single, left, right, normal)                                                                             \
     "\"single_word\":" single ",\"lstrip\":" left ",\"rstrip\":" right ",\"normalized\":" normal ",\"special\":true}"

@@ -1,10 +1,10 @@
 /* A tokenizer.json of any bytes, of each class: refused with a message, or opened and then able to encode. */
 #include <string.h>
 
+#include "base/json_tree.h"
 #include "fuzz.h"
-#include "model/json.h"
-#include "model/tokenizer/spec.h"
-#include "model/tokenizer/tokenizer.h"
+#include "tokenizer/spec.h"
+#include "tokenizer/tokenizer.h"
 
 static void encode(const struct tokenizer *tokenizer)
 {

@@ -3,11 +3,11 @@
  * tokens, the bytes and a few more. */
 #include <string.h>
 
+#include "base/json_tree.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "model/json.h"
-#include "model/tokenizer/spec.h"
-#include "model/tokenizer/tokenizer.h"
+#include "tokenizer/spec.h"
+#include "tokenizer/tokenizer.h"
 
 static void encode(const struct tokenizer *tokenizer)
 {

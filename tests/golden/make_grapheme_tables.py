@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/model/tokenizer/grapheme_tables.c by asking the pinned `tokenizers` package about every code point.
+"""Writes src/tokenizer/grapheme_tables.c by asking the pinned `tokenizers` package about every code point.
 
 Its normalizer Precompiled shows how it cuts text into graphemes: a grapheme of less than six bytes is replaced as a
 whole, a longer one character by character. So with a map from everything to X, the number of X gives the cuts.
@@ -75,7 +75,7 @@ def render():
             ranges.append((c, classes.get(c, 1)))
     rows = [", ".join(f"{{0x{c:X}, {k}}}" for c, k in ranges[i:i + 9]) for i in range(0, len(ranges), 9)]
     return (f"/* Written by tests/golden/make_grapheme_tables.py from tokenizers {tokenizers.__version__}; do not edit. */\n"
-            '#include "model/tokenizer/charsmap.h"\n\n/* clang-format off */\n'
+            '#include "tokenizer/charsmap.h"\n\n/* clang-format off */\n'
             f"const struct grapheme_range grapheme_ranges[{len(ranges)}] = {{\n"
             + "".join(f"    {row},\n" for row in rows) + f"}};\nconst uint32_t grapheme_range_count = {len(ranges)};\n")
 
@@ -83,7 +83,7 @@ def render():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "src/model/tokenizer/grapheme_tables.c")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "src/tokenizer/grapheme_tables.c")
     args = parser.parse_args()
     text = render()
     if not args.check:

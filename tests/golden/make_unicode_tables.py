@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/model/tokenizer/unicode_tables.c by asking the pinned `tokenizers` package about every code point.
+"""Writes src/tokenizer/unicode_tables.c by asking the pinned `tokenizers` package about every code point.
 
 The package's ideas of control, punctuation, accent and decomposition come from several Unicode versions at once, so no
 other library's tables give the same ids. Its effect on one character can be seen from outside, so the script asks it.
@@ -181,7 +181,7 @@ def probe_lowercase():
 
 
 def check_promises(flags, classes, decomposition, compatible, lowercase):
-    """Checks what src/model/tokenizer relies on."""
+    """Checks what src/tokenizer relies on."""
     for c, k in classes.items():
         assert not flags[c] & (SPACE | PUNCTUATION | CJK), f"{c:x} sorts and separates"
         assert flags[c] & MARK or c not in lowercase, f"{c:x} sorts and has a lower case"
@@ -236,7 +236,7 @@ def render():
             ranges.append(f"{{0x{c:X}, {record[0]}, {record[1]}}}")
             last = record
     return (f"/* Written by tests/golden/make_unicode_tables.py from tokenizers {tokenizers.__version__}; do not edit. */\n"
-            '#include "model/tokenizer/unicode.h"\n\n/* clang-format off */\n'
+            '#include "tokenizer/unicode.h"\n\n/* clang-format off */\n'
             f"const struct unicode_range unicode_ranges[{len(ranges)}] = {{\n{rows(ranges, 8, str)}}};\n"
             f"const uint32_t unicode_range_count = {len(ranges)};\n\n"
             + mappings("decomposition", decomposition) + "\n" + mappings("compatible", compatible) + "\n"
@@ -249,7 +249,7 @@ def render():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "src/model/tokenizer/unicode_tables.c")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "src/tokenizer/unicode_tables.c")
     args = parser.parse_args()
     text = render()
     if args.check:

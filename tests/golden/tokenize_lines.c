@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 static int fail(const struct err *err)
 {

@@ -11,8 +11,8 @@
 #include "bench/engine.h"
 #include "bench/report.h"
 #include "cli/command.h"
-#include "daemon/config.h"
-#include "daemon/devices.h"
+#include "compute/devices.h"
+#include "config/config.h"
 
 enum { ROWS = 256, SITES = 4, OPERANDS = 4 };
 

@@ -21,7 +21,7 @@
 #include "bench/report.h"
 #include "bench/stage.h"
 #include "cli/command.h"
-#include "daemon/config.h"
+#include "config/config.h"
 #include "redis/connection.h"
 #include "redis/dial.h"
 #include "redis/resp.h"

@@ -8,7 +8,7 @@
 #include "bench/stage.h"
 #include "bench/texts.h"
 #include "cli/command.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 enum { MADE_TEXTS = 2000 };
 

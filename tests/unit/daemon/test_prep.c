@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "daemon/compute.h"
+#include "compute/compute.h"
 #include "daemon/prep.h"
 #include "model_builder.h"
 

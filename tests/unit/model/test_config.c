@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "model/arch.h"
+#include "model/family.h"
 #include "model/weights.h"
 #include "model_expect.h"
 
@@ -462,7 +462,7 @@ TEST(reads_the_config_of_gemma3)
         struct err err = {0};
         snprintf(text, sizeof text, GEMMA3, spellings[i]);
         model_file_write(directory, "config.json", text);
-        if (arch_read_config(directory, "config.json", &model, &err) != STATUS_OK) { fail_msg("%s", err.message); }
+        if (family_read_config(directory, "config.json", &model, &err) != STATUS_OK) { fail_msg("%s", err.message); }
         for (uint32_t layer = 0; layer < 7; layer++) { assert_int_equal(model.layers[layer].local, layer != 5); }
         assert_int_equal(model.window, 256);
         assert_true(model.rotary[0].base == 1e6 && model.rotary[1].base == 1e4 && model.score_width == 256);
@@ -500,7 +500,7 @@ static void write_zeros(const char *directory)
     char *header = NULL, path[256];
     size_t length = 0;
     struct zeros zeros = {open_memstream(&header, &length), 0};
-    assert_int_equal(arch_read_config(directory, "config.json", &model, &err), STATUS_OK);
+    assert_int_equal(family_read_config(directory, "config.json", &model, &err), STATUS_OK);
     weights_visit(&model, add_zeros, &zeros);
     fputc('}', zeros.header);
     fflush(zeros.header);
@@ -653,7 +653,7 @@ TEST(spellings_side_by_side_must_agree)
             snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s%s%s, %s}", cases[i].type, cases[i].sizes,
                      cases[i].sizes[0] ? ", " : "", cases[i].more, other ? cases[i].other : cases[i].same);
             model_file_write(directory, "config.json", text);
-            enum status status = arch_read_config(directory, "config.json", &model, &err);
+            enum status status = family_read_config(directory, "config.json", &model, &err);
             if (other) {
                 snprintf(says, sizeof says, "config.json: %s contradict each other", cases[i].says);
                 assert_int_equal(status, STATUS_BAD_INPUT);
@@ -691,7 +691,7 @@ TEST(opens_nomic_in_both_spellings)
     struct err err = {0};
     char *directory = model_build(&spec);
     model_file_write(directory, "config.json", config);
-    if (arch_read_config(directory, "config.json", &model, &err) != STATUS_OK) { fail_msg("%s", err.message); }
+    if (family_read_config(directory, "config.json", &model, &err) != STATUS_OK) { fail_msg("%s", err.message); }
     assert_int_equal(model.positions, 2048);
     assert_int_equal(model.hidden, 32);
     assert_int_equal(model.activation, ACTIVATION_SILU);
@@ -732,7 +732,7 @@ TEST(the_eps_of_norms_is_the_family_s)
                      : ", \"type_vocab_size\": 2",
                  gpt2 ? "" : ", \"hidden_size\": 32, \"intermediate_size\": 64, \"max_position_embeddings\": 64");
         model_file_write(directory, "config.json", text);
-        assert_int_equal(arch_read_config(directory, "config.json", &model, &err), STATUS_OK);
+        assert_int_equal(family_read_config(directory, "config.json", &model, &err), STATUS_OK);
         assert_true(model.layer_norm_eps == cases[i].eps);
         free(model.layers);
     }

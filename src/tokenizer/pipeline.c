@@ -1,0 +1,463 @@
+/* A long stretch is read in windows: a window ends at a blank between two ASCII letters or digits, which no step looks
+ * across unless pipeline.whole is set. So a text is read hardly further than its last id, and a step may process its
+ * input as a whole without much memory.
+ *
+ * Source: the behaviour of the steps in tokenizers 0.23. */
+#include "tokenizer/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/unicode.h"
+
+enum { WINDOW_BYTES = 2048 };
+
+/* Normalisation. */
+
+/* A stretch between added tokens, or a window of it. */
+struct stretch {
+    const char *bytes;
+    size_t length;
+    size_t front; /* the number of bytes at its beginning that came from the first character of the text */
+    bool left;    /* it begins at the beginning of a stretch */
+    bool right;   /* it ends at the end of a stretch */
+};
+
+static void put_lower(uint32_t code_point, struct buffer *out)
+{
+    uint32_t parts[UNICODE_MAX_PARTS];
+    size_t count = unicode_lowercase(code_point, parts);
+    char *to = buffer_reserve(out, 4 * UNICODE_MAX_PARTS);
+    if (!to) { return; }
+    for (size_t i = 0; i < count; i++) { out->length += utf8_put(out->data + out->length, parts[i]); }
+}
+
+static void lowercase(struct stretch *stretch, struct buffer *out)
+{
+    size_t front = stretch->front;
+    for (size_t at = 0; at < stretch->length && buffer_ok(out);) {
+        put_lower(utf8_next(stretch->bytes, &at), out);
+        if (at <= front) { stretch->front = out->length; }
+    }
+}
+
+/* A replacement of several characters comes from the last of them. */
+static void replace(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    bool blanks = step->kind == STEP_REPLACE_BLANKS;
+    const char *pattern = blanks ? "  " : step->pattern;
+    size_t size = strlen(pattern), at = 0, front = stretch->front;
+    while (at < stretch->length) {
+        const char *from = stretch->bytes + at;
+        const char *found = memmem(from, stretch->length - at, pattern, size);
+        size_t until = found ? (size_t)(found - stretch->bytes) : stretch->length;
+        if (at <= front) { stretch->front = out->length + (front < until ? front - at : until - at); }
+        buffer_append(out, from, until - at);
+        if (!found) { return; }
+        buffer_string(out, step->content);
+        at = until + size;
+        while (blanks && at < stretch->length && stretch->bytes[at] == ' ') { at++; }
+        if (at <= front) { stretch->front = out->length; }
+    }
+}
+
+static void strip(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    size_t from = 0, until = stretch->length;
+    if (step->left && stretch->left) { from = added_space_after(stretch->bytes, until, 0); }
+    if (step->right && stretch->right) { until = added_space_before(stretch->bytes, from, until); }
+    stretch->front -= from < stretch->front ? from : stretch->front;
+    buffer_append(out, stretch->bytes + from, until - from);
+}
+
+static void prepend(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    if (stretch->left && stretch->length > 0) { buffer_string(out, step->content); }
+    if (stretch->front > 0) { stretch->front += out->length; }
+    buffer_append(out, stretch->bytes, stretch->length);
+}
+
+/* The character that Nmt replaces a character by; 0: it is dropped. */
+static uint32_t nmt(uint32_t c)
+{
+    if ((c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) {
+        return 0;
+    }
+    bool blank = c == 0x9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+                 c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+    return blank ? ' ' : c;
+}
+
+/* Nmt and StripAccents: characters are kept, dropped or turned into a blank. */
+static void filter(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    size_t front = stretch->front;
+    for (size_t at = 0; at < stretch->length;) {
+        size_t from = at;
+        uint32_t code_point = utf8_next(stretch->bytes, &at);
+        uint32_t kept = step->kind == STEP_NMT                             ? nmt(code_point)
+                        : grapheme_lookup(code_point) & GRAPHEME_COMBINING ? 0
+                                                                           : code_point;
+        if (kept == code_point) {
+            buffer_append(out, stretch->bytes + from, at - from);
+        } else if (kept) {
+            buffer_append(out, " ", 1);
+        }
+        if (at <= front) { stretch->front = out->length; }
+    }
+}
+
+static void normalize_step(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+{
+    struct origin followed = {.text = stretch->bytes, .front = stretch->front};
+    struct origin *origin = stretch->front > 0 ? &followed : NULL;
+    switch (step->kind) {
+    case STEP_REPLACE:
+    case STEP_REPLACE_BLANKS:
+        replace(step, stretch, out);
+        break;
+    case STEP_STRIP:
+        strip(step, stretch, out);
+        break;
+    case STEP_LOWERCASE:
+        lowercase(stretch, out);
+        break;
+    case STEP_PREPEND:
+        prepend(step, stretch, out);
+        break;
+    case STEP_PRECOMPILED:
+        charsmap_apply(step->map, stretch->bytes, stretch->length, out, origin);
+        stretch->front = origin_end(&followed);
+        break;
+    case STEP_STRIP_ACCENTS:
+    case STEP_NMT:
+        filter(step, stretch, out);
+        break;
+    case STEP_UNICODE:
+        unicode_normalize(step->unicode, stretch->bytes, stretch->length, out, origin);
+        stretch->front = origin_end(&followed);
+        break;
+    }
+}
+
+/* Leaves the normal form in the stretch, whose bytes are then in one of the two buffers. Every step turns empty text
+ * into empty text. */
+static bool normalize(const struct pipeline *pipeline, struct buffer normal[2], struct stretch *stretch)
+{
+    for (size_t i = 0; i < pipeline->normal_count && stretch->length > 0; i++) {
+        struct buffer *out = &normal[i & 1];
+        out->length = 0;
+        normalize_step(&pipeline->normal[i], stretch, out);
+        if (!buffer_ok(out)) { return false; }
+        stretch->bytes = out->data;
+        stretch->length = out->length;
+    }
+    return true;
+}
+
+void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_t length, struct buffer *out)
+{
+    struct buffer normal[2] = {{0}, {0}};
+    struct stretch stretch = {text, length, 0, true, true};
+    if (normalize(pipeline, normal, &stretch)) {
+        buffer_append(out, stretch.bytes, stretch.length);
+    } else {
+        out->broken = true;
+    }
+    buffer_free(&normal[0]);
+    buffer_free(&normal[1]);
+}
+
+/* Splitting. Each step hands its pieces to the next; the last one's go to the model. False: memory ran out. */
+
+static bool split_piece(struct pipeline_run *run, size_t step, struct piece piece);
+
+static bool split_whitespace(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    size_t from = 0;
+    for (size_t at = 0; at < piece.length && !id_sink_full(run->sink);) {
+        size_t next = at;
+        uint32_t code_point = utf8_next(piece.bytes, &next);
+        bool space = code_point < 0x80 ? code_point == ' ' || (code_point >= '\t' && code_point <= '\r')
+                                       : (unicode_lookup(code_point)->flags & UNICODE_SPACE) != 0;
+        size_t end = space ? at : next;
+        if ((space || next == piece.length) && from < end) {
+            struct piece word = {piece.bytes + from, end - from, piece.first && from == 0};
+            if (!split_piece(run, step + 1, word)) { return false; }
+        }
+        at = next;
+        if (space) { from = next; }
+    }
+    return true;
+}
+
+/* Appends the piece to `out` with marks for blanks, and with a mark before it if it needs one. */
+static void put_marked(const struct split_step *split, struct piece piece, struct buffer *out)
+{
+    size_t size = strlen(split->mark);
+    bool marked = piece.bytes[0] == ' ' || (piece.length >= size && memcmp(piece.bytes, split->mark, size) == 0);
+    if (!marked && (split->prepend == PREPEND_ALWAYS || (split->prepend == PREPEND_FIRST && piece.first))) {
+        buffer_append(out, split->mark, size);
+    }
+    for (size_t at = 0; at < piece.length;) {
+        const char *found = memchr(piece.bytes + at, ' ', piece.length - at);
+        size_t end = found ? (size_t)(found - piece.bytes) : piece.length;
+        buffer_append(out, piece.bytes + at, end - at);
+        if (found) { buffer_append(out, split->mark, size); }
+        at = end + (found != NULL);
+    }
+}
+
+/* The next mark, or NULL. In a word of a few bytes this is found faster than by memmem. */
+static const char *find_mark(const char *bytes, size_t length, const char *mark, size_t size)
+{
+    const char *end = bytes + length;
+    while ((bytes = memchr(bytes, mark[0], (size_t)(end - bytes)))) {
+        if ((size_t)(end - bytes) < size) { return NULL; }
+        if (memcmp(bytes, mark, size) == 0) { return bytes; }
+        bytes++;
+    }
+    return NULL;
+}
+
+static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const struct split_step *split = &run->pipeline->split[step];
+    struct buffer *marked = &run->pieces[step];
+    size_t size = strlen(split->mark);
+    marked->length = 0;
+    put_marked(split, piece, marked);
+    if (!buffer_ok(marked)) { return false; }
+    for (size_t at = 0; at < marked->length && !id_sink_full(run->sink);) {
+        const char *from = marked->data + at, *found = NULL;
+        size_t left = marked->length - at;
+        size_t own = left >= size && memcmp(from, split->mark, size) == 0 ? size : 0; /* the first may have no mark */
+        if (split->split) { found = find_mark(from + own, left - own, split->mark, size); }
+        size_t end = found ? (size_t)(found - marked->data) : marked->length;
+        if (!split_piece(run, step + 1, (struct piece){from, end - at, piece.first && at == 0})) { return false; }
+        at = end;
+    }
+    return true;
+}
+
+static bool split_pattern(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const struct pattern *pattern = run->pipeline->split[step].pattern;
+    for (size_t at = 0, end; at < piece.length && !id_sink_full(run->sink); at = end) {
+        end = pattern_next(pattern, piece.bytes, piece.length, at);
+        struct piece part = {piece.bytes + at, end - at, piece.first && at == 0};
+        if (!split_piece(run, step + 1, part)) { return false; }
+    }
+    return true;
+}
+
+static bool split_behind(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const char *string = run->pipeline->split[step].string;
+    size_t size = strlen(string);
+    for (size_t at = 0, end; at < piece.length && !id_sink_full(run->sink); at = end) {
+        const char *found = memmem(piece.bytes + at, piece.length - at, string, size);
+        end = found ? (size_t)(found - piece.bytes) + size : piece.length;
+        struct piece part = {piece.bytes + at, end - at, piece.first && at == 0};
+        if (!split_piece(run, step + 1, part)) { return false; }
+    }
+    return true;
+}
+
+static bool split_byte_level(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    const struct split_step *split = &run->pipeline->split[step];
+    if (split->blank && piece.bytes[0] != ' ') {
+        struct buffer *blank = &run->pieces[step];
+        blank->length = 0;
+        buffer_append(blank, " ", 1);
+        buffer_append(blank, piece.bytes, piece.length);
+        if (!buffer_ok(blank)) { return false; }
+        piece.bytes = blank->data;
+        piece.length = blank->length;
+    }
+    return split->pattern ? split_pattern(run, step, piece) : split_piece(run, step + 1, piece);
+}
+
+static bool split_piece(struct pipeline_run *run, size_t step, struct piece piece)
+{
+    if (step == run->pipeline->split_count) { return run->encode(run->tokenizer, piece, &run->scratch, run->sink); }
+    switch (run->pipeline->split[step].kind) {
+    case SPLIT_WHITESPACE:
+        return split_whitespace(run, step, piece);
+    case SPLIT_METASPACE:
+        return split_metaspace(run, step, piece);
+    case SPLIT_PATTERN:
+        return split_pattern(run, step, piece);
+    case SPLIT_BEHIND:
+        return split_behind(run, step, piece);
+    case SPLIT_BYTE_LEVEL:
+        return split_byte_level(run, step, piece);
+    }
+    return true;
+}
+
+/* From a text to its stretches. */
+
+/* Normalises a stretch without raw added tokens, finds the others in it, and encodes the parts between them. */
+static bool encode_stretch(struct pipeline_run *run, struct stretch stretch)
+{
+    if (!normalize(run->pipeline, run->normal, &stretch)) { return false; }
+    struct added_cuts cuts = {run->normalized, stretch.bytes, stretch.length};
+    while (cuts.at < stretch.length && !id_sink_full(run->sink)) {
+        struct added_cut cut = added_cuts_next(&cuts, stretch.length);
+        struct piece piece = {stretch.bytes + cut.from, cut.until - cut.from, cut.from < stretch.front};
+        if (piece.length > 0 && !split_piece(run, 0, piece)) { return false; }
+        if (cut.token) { id_sink_put(run->sink, cut.token->id); }
+    }
+    return true;
+}
+
+static bool is_plain(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* The end of the window that begins at `at`. */
+static size_t window_end(const char *text, size_t length, size_t at)
+{
+    for (size_t i = at + WINDOW_BYTES; i + 1 < length; i++) {
+        if (text[i] == ' ' && is_plain(text[i - 1]) && is_plain(text[i + 1])) { return i; }
+    }
+    return length;
+}
+
+enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t length, struct err *err)
+{
+    bool left = true;
+    size_t valid = 0, until = 0;
+    struct added_cuts cuts = {run->raw, text, length};
+    while (cuts.at < length && !id_sink_full(run->sink)) {
+        if (cuts.at >= until) {
+            until = run->pipeline->whole ? length : window_end(text, length, cuts.at);
+            if (valid < cuts.at) { valid = cuts.at; }
+            if (valid < until) { valid += utf8_valid_prefix(text + valid, until - valid); }
+            if (valid < until) {
+                return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid);
+            }
+        }
+        struct added_cut cut = added_cuts_next(&cuts, until);
+        struct stretch stretch = {text + cut.from, cut.until - cut.from, 0, left, cut.token || until == length};
+        if (cut.from == 0 && cut.until > 0 && run->pipeline->first) { utf8_next(text, &stretch.front); }
+        if (stretch.length > 0 && !encode_stretch(run, stretch)) {
+            return err_set(err, STATUS_NO_MEMORY, "no memory to encode %zu bytes", length);
+        }
+        if (cut.token) { id_sink_put(run->sink, cut.token->id); }
+        left = cut.token != NULL;
+    }
+    return STATUS_OK;
+}
+
+void pipeline_end(struct pipeline_run *run)
+{
+    buffer_free(&run->normal[0]);
+    buffer_free(&run->normal[1]);
+    for (size_t i = 0; i < PIPELINE_MAX_STEPS; i++) { buffer_free(&run->pieces[i]); }
+    buffer_free(&run->scratch);
+}
+
+/* The properties of a pipeline that follow from its steps. */
+
+void pipeline_prepare(struct pipeline *pipeline)
+{
+    bool splits = false;
+    for (size_t i = 0; i < pipeline->split_count; i++) {
+        const struct split_step *split = &pipeline->split[i];
+        splits |= split->kind == SPLIT_WHITESPACE || split->split || split->pattern;
+        pipeline->first |= split->kind == SPLIT_METASPACE && split->prepend == PREPEND_FIRST;
+    }
+    pipeline->whole = !splits;
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        const struct normal_step *step = &pipeline->normal[i];
+        pipeline->whole |= step->kind == STEP_PRECOMPILED && !charsmap_keeps_words(step->map);
+        if (step->kind != STEP_REPLACE) { continue; }
+        for (const char *c = step->pattern; *c; c++) { pipeline->whole |= *c == ' ' || is_plain(*c); }
+    }
+}
+
+/* A window's end must not cut a token, or the white space that it takes. */
+void pipeline_prepare_token(struct pipeline *pipeline, const char *token, size_t length, bool rstrip)
+{
+    for (size_t i = 1; i < length; i++) { pipeline->whole |= token[i] == ' ' && is_plain(token[i - 1]); }
+    pipeline->whole |= rstrip && length > 0 && is_plain(token[length - 1]);
+}
+
+static size_t characters(const char *text)
+{
+    size_t count = 0;
+    for (; *text; text++) { count += ((unsigned char)*text & 0xC0) != 0x80; }
+    return count;
+}
+
+/* Multiplies up to UINT32_MAX, at which a text may fill any memory anyway, so that nothing wraps: texts and steps are
+ * shorter than 4 GiB. */
+static void grow(size_t *growth, size_t by)
+{
+    *growth = *growth * by < UINT32_MAX ? *growth * by : UINT32_MAX;
+}
+
+/* A replaced string has at least one byte, as has a stretch or a piece. A step may put a blank before each piece. If
+ * pieces are words between white space that is dropped, that blank takes its place, except for one; if they are between
+ * added tokens, these have one character more than they need for their own id. */
+size_t pipeline_growth(const struct pipeline *pipeline, bool bytes, bool letters, size_t *out)
+{
+    size_t growth = 1, more = 0;
+    bool apart = !letters;
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        const struct normal_step *step = &pipeline->normal[i];
+        size_t added = step->content ? bytes ? strlen(step->content) : characters(step->content) : 0;
+        if (step->kind == STEP_REPLACE || step->kind == STEP_REPLACE_BLANKS) { grow(&growth, added > 1 ? added : 1); }
+        if (step->kind == STEP_PREPEND) { grow(&growth, 1 + added); }
+        if (step->kind == STEP_LOWERCASE && bytes) { grow(&growth, 2); }
+        if (step->kind == STEP_PRECOMPILED) { grow(&growth, charsmap_growth(step->map, bytes)); }
+        if (step->kind == STEP_UNICODE) {
+            enum unicode_form form = step->unicode->form;
+            grow(&growth, form & UNICODE_COMPATIBLE ? bytes ? 11 : 6 : bytes ? 3 : form == UNICODE_NFC ? 1 : 2);
+        }
+    }
+    for (size_t i = 0; i < pipeline->split_count; i++) {
+        const struct split_step *split = &pipeline->split[i];
+        size_t blank = bytes && split->kind == SPLIT_METASPACE ? strlen(split->mark) : 1;
+        bool put = split->kind == SPLIT_METASPACE ? split->prepend != PREPEND_NEVER : split->blank;
+        grow(&growth, blank);
+        if (put && apart) { more += blank; }
+        if (put && !apart) { grow(&growth, 2); }
+        apart &= split->kind == SPLIT_WHITESPACE;
+    }
+    *out = growth;
+    return more;
+}
+
+bool pipeline_byte_level(const struct pipeline *pipeline)
+{
+    return pipeline->split_count > 0 && pipeline->split[pipeline->split_count - 1].kind == SPLIT_BYTE_LEVEL;
+}
+
+bool pipeline_lowercases(const struct pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        if (pipeline->normal[i].kind == STEP_LOWERCASE) { return true; }
+    }
+    return false;
+}
+
+void pipeline_free(struct pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->normal_count; i++) {
+        free(pipeline->normal[i].pattern);
+        free(pipeline->normal[i].content);
+        charsmap_close(pipeline->normal[i].map);
+        free(pipeline->normal[i].unicode);
+    }
+    for (size_t i = 0; i < pipeline->split_count; i++) {
+        pattern_close(pipeline->split[i].pattern);
+        free(pipeline->split[i].string);
+    }
+    *pipeline = (struct pipeline){0};
+}

@@ -1,0 +1,45 @@
+/* WordPiece: splits one word into the longest vocabulary entries from left to right, or turns it into the unknown
+ * token. */
+#ifndef TOKENIZER_WORDPIECE_H
+#define TOKENIZER_WORDPIECE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/trie.h"
+
+enum { WORDPIECE_MAX_CHARACTERS = 4096 };
+
+/* The vocabulary and its properties; read-only. */
+struct wordpiece {
+    struct trie *vocabulary;
+    int32_t continuing; /* the trie's node after the prefix of pieces inside a word; TRIE_NONE when no entry has it */
+    int32_t unknown;    /* the id for a word that cannot be split into entries, or is too long */
+    uint32_t max_characters; /* of a word; at most WORDPIECE_MAX_CHARACTERS */
+};
+
+/* The destination of ids. `count` goes on beyond `room`, so that the owner sees that there were more. */
+struct id_sink {
+    int32_t *ids; /* [room] */
+    size_t room;
+    size_t count;
+};
+
+/* Appends an id; one beyond the room is only counted. */
+static inline void id_sink_put(struct id_sink *sink, int32_t id)
+{
+    if (sink->count < sink->room) { sink->ids[sink->count] = id; }
+    sink->count++;
+}
+
+/* True if there were more ids than room: the caller can stop. */
+static inline int id_sink_full(const struct id_sink *sink)
+{
+    return sink->count > sink->room;
+}
+
+/* Appends the ids of one word of `characters` characters. A longer word than max_characters needs no bytes. */
+void wordpiece_encode(const struct wordpiece *model, const char *word, size_t length, size_t characters,
+                      struct id_sink *sink);
+
+#endif
