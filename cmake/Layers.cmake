@@ -3,7 +3,8 @@
 # The files are globbed: a folder is a layer, and all files in it and its subfolders belong to it. A layer that does not
 # exist yet is an interface library, so that the order of the layers is stated here once.
 function(sluice_layer name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c ${CMAKE_SOURCE_DIR}/src/${name}/*/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c ${CMAKE_SOURCE_DIR}/src/${name}/*/*.c
+    ${CMAKE_SOURCE_DIR}/src/${name}/*/*/*.c)
   if(name STREQUAL "engine")
     list(REMOVE_ITEM sources ${SLUICE_CUDA_SOURCES} ${SLUICE_CUDA_RUNTIME}) # see Cuda.cmake
   endif()

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/system.h"
-#include "engine/cpu/gemm.h"
+#include "engine/cpu/isa.h"
 #include "engine/vector.h"
 
 enum { LEAST_OUTPUTS = 64 }; /* of a chunk of a product */

@@ -1,14 +1,14 @@
 # The engine as its tests link it. On an x86 its table of products has one row more: AMX's code on tiles in plain C
 # (support/amx_emulated.c), which any machine with AVX-512's bf16 can run.
-add_library(engine_in_tests STATIC ${CMAKE_SOURCE_DIR}/src/engine/cpu/gemm.c
-  $<FILTER:$<TARGET_OBJECTS:engine>,EXCLUDE,/cpu/gemm\\.c\\.o$>)
+add_library(engine_in_tests STATIC ${CMAKE_SOURCE_DIR}/src/engine/cpu/isa.c
+  $<FILTER:$<TARGET_OBJECTS:engine>,EXCLUDE,/cpu/isa\\.c\\.o$>)
 target_link_libraries(engine_in_tests PUBLIC $<TARGET_PROPERTY:engine,LINK_LIBRARIES>)
 target_include_directories(engine_in_tests PUBLIC ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(engine_in_tests PRIVATE $<TARGET_PROPERTY:engine,COMPILE_DEFINITIONS>)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_sources(engine_in_tests PRIVATE support/amx_emulated.c)
   target_compile_definitions(engine_in_tests PRIVATE SLUICE_AMX_EMULATED)
-  get_source_file_property(flags ${CMAKE_SOURCE_DIR}/src/engine/cpu/isa_avx512_bf16.c DIRECTORY ${CMAKE_SOURCE_DIR}
+  get_source_file_property(flags ${CMAKE_SOURCE_DIR}/src/engine/cpu/isa/avx512_bf16.c DIRECTORY ${CMAKE_SOURCE_DIR}
     COMPILE_OPTIONS)
   list(REMOVE_ITEM flags -fno-sanitize=address) # here it is small enough for AddressSanitizer to watch
   set_source_files_properties(support/amx_emulated.c PROPERTIES COMPILE_OPTIONS "${flags}")

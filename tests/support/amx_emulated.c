@@ -1,7 +1,8 @@
-/* isa_amx.c compiled once more on tiles in plain C, so that any machine with AVX-512's bf16 tests that code: the row
- * amx_emulated, which the table of products has in tests alone (gemm.c). Every tile instruction is a function here that
- * follows the manual, and ends the process where the processor would raise a fault. Source: Intel 64 and IA-32
- * Architectures Software Developer's Manual, volume 2, LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS, TDPBSSD.
+/* engine/cpu/isa/amx.c compiled once more on tiles in plain C, so that any machine with AVX-512's bf16 tests that code:
+ * the row amx_emulated, which the table of products has in tests alone (gemm.c). Every tile instruction is a function
+ * here that follows the manual, and ends the process where the processor would raise a fault. Source: Intel 64 and
+ * IA-32 Architectures Software Developer's Manual, volume 2, LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS,
+ * TDPBSSD.
  */
 #include <float.h>
 #include <immintrin.h>
@@ -184,4 +185,4 @@ static void emulated_dpbssd(unsigned sum, unsigned left, unsigned right)
 #define int8_amx int8_amx_emulated
 #define kernels_amx kernels_amx_emulated
 #define split_f32_amx split_f32_amx_emulated
-#include "engine/cpu/isa_amx.c"
+#include "engine/cpu/isa/amx.c"

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "engine/cpu/gemm.h"
+#include "engine/cpu/isa.h"
 #include "harness.h"
 
 bool tests_can_run(void)

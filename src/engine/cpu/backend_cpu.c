@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/cpu/isa.h"
+#include "engine/cpu/pack.h"
 #include "engine/cpu/workspace.h"
 
 /* Word embeddings are prefetched this many tokens ahead. */

@@ -1,8 +1,8 @@
 /* Matrix products of the CPU backend, each with the step that follows it: to = end(from [rows, inputs] x weight
  * [outputs, inputs]^T).
  *
- * gemm.c holds the one table: a row for each instruction set, a column for each kind of product. The code of a row is
- * compiled in isa_*.c and chosen at run time. A row's arithmetic never depends on the rows beside it, so a text's bits
+ * isa.c holds the one table: a row for each instruction set, a column for each kind of product. The code of a row is
+ * compiled in isa/ and chosen at run time. A row's arithmetic never depends on the rows beside it, so a text's bits
  * do not depend on the other texts of its batch; they may depend on the machine.
  *
  * f32: on any machine; on one with tiles, where split_f32 does not fit.
@@ -180,16 +180,6 @@ struct instruction_set {
     const struct gemm_int8 *int8; /* never NULL */
 };
 
-/* The best first; a row without a name ends it. */
-extern const struct instruction_set instruction_sets[];
-
-/* The best row for this machine; always the same one. For tests and benchmarks, SLUICE_ISA in the environment names a
- * row, and those above it are skipped. */
-const struct instruction_set *instruction_set_pick(void);
-
-/* Errors: STATUS_UNSUPPORTED (SLUICE_ISA is set and names no row; the message lists them). */
-MUST_CHECK enum status instruction_set_check(struct err *err);
-
 /* The fastest kind of product in bf16 for weights of any even number of inputs; if there are two, measures them. */
 enum gemm_kind gemm_bf16_kind(const struct instruction_set *set);
 
@@ -256,20 +246,5 @@ static inline size_t split_f32_bytes(size_t rows, size_t inputs)
     size_t strips = (rows + SPLIT_ROWS - 1) / SPLIT_ROWS, steps = (inputs + SPLIT_STEP - 1) / SPLIT_STEP;
     return strips * SPLIT_ROWS * steps * SPLIT_STEP * SPLIT_DIGITS;
 }
-
-/* Defined in isa_*.c. */
-extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_avx512_bf16, kernels_amx,
-    kernels_neon;
-extern const struct gemm_int8 int8_generic, int8_avx2, int8_avx2_vnni, int8_avx512, int8_avx512_vnni, int8_avx512_bf16,
-    int8_amx, int8_neon, int8_neon_dot;
-extern const struct gemm_split_f32 split_f32_amx;
-extern const struct gemm_bf16 bf16_amx;
-
-#ifdef SLUICE_AMX_EMULATED /* isa_amx.c once more, in tests/support/amx_emulated.c */
-extern const struct kernels kernels_amx_emulated;
-extern const struct gemm_split_f32 split_f32_amx_emulated;
-extern const struct gemm_bf16 bf16_amx_emulated;
-extern const struct gemm_int8 int8_amx_emulated;
-#endif
 
 #endif

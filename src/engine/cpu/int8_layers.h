@@ -3,7 +3,7 @@
 #ifndef ENGINE_CPU_INT8_LAYERS_H
 #define ENGINE_CPU_INT8_LAYERS_H
 
-#include "engine/cpu/weights.h"
+#include "engine/cpu/cpu_weights.h"
 
 /* A workspace's buffers in int8; a row is a token. */
 struct int8_space {

@@ -3,9 +3,9 @@
 #define ENGINE_CPU_WORKSPACE_H
 
 #include "engine/backend.h"
+#include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/int8_layers.h"
 #include "engine/cpu/parallel_for.h"
-#include "engine/cpu/weights.h"
 
 /* A pass reads all weights once from memory or the third-level cache, so it should have many rows; at this size the
  * activations of one product still fit into a second-level cache. */

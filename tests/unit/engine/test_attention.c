@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/cpu/gemm.h"
+#include "engine/cpu/isa.h"
 #include "random_floats.h"
 
 enum { ROWS_BEHIND = 31 };

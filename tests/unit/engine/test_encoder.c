@@ -10,7 +10,8 @@
 
 #include "encoder_reference.h"
 #include "engine/backend.h"
-#include "engine/cpu/weights.h"
+#include "engine/cpu/isa.h"
+#include "engine/cpu/pack.h"
 #include "engine/engine.h"
 #include "engine/vector.h"
 #include "memory_model.h"

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "engine/cpu/weights.h"
+#include "engine/cpu/pack.h"
 #include "memory_model.h"
 
 enum { DEEP = 12 };

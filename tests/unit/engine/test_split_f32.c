@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/cpu/gemm.h"
+#include "engine/cpu/isa.h"
 #include "random_floats.h"
 
 /* Rows, outputs, inputs: whole and broken strips and steps, several chunks of outputs. */

@@ -244,7 +244,7 @@ static inline vec_s32 dot_add(vec_s32 sum, dot_weight weight, vec_s32 values)
 }
 
 #define KERNELS_NAME kernels_generic
-#include "engine/cpu/kernels.inc"
+#include "engine/cpu/isa/kernels.inc"
 
 #define INT8_NAME int8_generic
-#include "engine/cpu/gemm_int8.inc"
+#include "engine/cpu/isa/gemm_int8.inc"

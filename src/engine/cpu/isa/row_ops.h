@@ -1,13 +1,13 @@
 /* Rows of activations, written on the words of a vec_*.h header that is included first: loads and stores of any width,
  * sums, and LayerNorm, whose arithmetic is the same wherever a row is normalised. */
-#ifndef ENGINE_CPU_ROWS_H
-#define ENGINE_CPU_ROWS_H
+#ifndef ENGINE_CPU_ISA_ROW_OPS_H
+#define ENGINE_CPU_ISA_ROW_OPS_H
 
 #include <math.h>
 #include <string.h>
 
+#include "engine/cpu/isa/vec_math.h"
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/vec_math.h"
 
 /* The next min(left, VEC) floats of a row; the rest of the vector is 0. */
 INLINE vec load_upto(const float *from, uint32_t left)

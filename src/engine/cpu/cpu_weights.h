@@ -1,6 +1,6 @@
 /* A model's weights as the CPU backend keeps them: packed once, read-only, shared by all workspaces. */
-#ifndef ENGINE_CPU_WEIGHTS_H
-#define ENGINE_CPU_WEIGHTS_H
+#ifndef ENGINE_CPU_CPU_WEIGHTS_H
+#define ENGINE_CPU_CPU_WEIGHTS_H
 
 #include "engine/backend.h"
 #include "engine/cpu/gemm.h"
@@ -39,14 +39,6 @@ struct cpu_weights {
     size_t packed_used;
     size_t bytes;
 };
-
-/* Packs the weights of a model. Owns: the caller ends it with cpu_weights_close. `backend` is left for the caller to
- * fill. Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (shapes that do not fit together), STATUS_INTERNAL. */
-MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
-                                        struct err *err);
-
-/* Frees them. NULL is allowed. */
-void cpu_weights_close(struct cpu_weights *weights);
 
 /* The embedding of a token, of word_dtype. */
 static inline const char *cpu_weights_word(const struct cpu_weights *weights, uint32_t id)

@@ -1,11 +1,12 @@
 /* Converts the model's tensors, whatever their type on disk, to what the CPU backend computes with. */
-#include "engine/cpu/weights.h"
+#include "engine/cpu/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/system.h"
 #include "engine/cpu/int8_layers.h"
+#include "engine/cpu/isa.h"
 
 /* The model's linear layers at one site. Those that share an input make one product, with their outputs one after the
  * other, or alternating. */

@@ -1,5 +1,5 @@
 /* The int8 kernels for AVX2 with VNNI; cmake/Kernels.cmake gives this file its instruction set. */
-#include "engine/cpu/vec_avx2.h"
+#include "engine/cpu/isa/vec_avx2.h"
 
 #define INT8_NAME int8_avx2_vnni
-#include "engine/cpu/gemm_int8.inc"
+#include "engine/cpu/isa/gemm_int8.inc"

@@ -1,12 +1,12 @@
 /* The kernels for AVX-512 with bf16 and AMX tiles; cmake/Kernels.cmake gives this file its instruction set. */
-#include "engine/cpu/vec_avx512.h"
+#include "engine/cpu/isa/vec_avx512.h"
 
 #define KERNELS_NAME kernels_amx
-#include "engine/cpu/kernels.inc"
+#include "engine/cpu/isa/kernels.inc"
 
-#include "engine/cpu/attention_amx.inc"
-#include "engine/cpu/gemm_amx.inc"
-#include "engine/cpu/gemm_split_f32.inc"
+#include "engine/cpu/isa/attention_amx.inc"
+#include "engine/cpu/isa/gemm_amx.inc"
+#include "engine/cpu/isa/gemm_split_f32.inc"
 
 const struct gemm_bf16 bf16_amx = {
     .pack = bf16_pack,
@@ -22,4 +22,4 @@ const struct gemm_split_f32 split_f32_amx = {
 
 #define INT8_AMX
 #define INT8_NAME int8_amx
-#include "engine/cpu/gemm_int8.inc"
+#include "engine/cpu/isa/gemm_int8.inc"
