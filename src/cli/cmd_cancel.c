@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-#include "cli/session.h"
+#include "cli/invocation.h"
 #include "operator/own_id.h"
 #include "schedule/request.h"
 
@@ -50,7 +50,7 @@ static int run(struct invocation *invocation)
             return EX_USAGE;
         }
     }
-    return session_run_one(invocation, body);
+    return invocation_run_one(invocation, body);
 }
 
 const struct subcommand command_cancel = {

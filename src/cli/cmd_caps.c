@@ -2,7 +2,8 @@
  * requests may wait. */
 #include <stdio.h>
 
-#include "cli/session.h"
+#include "cli/invocation.h"
+#include "operator/orders.h"
 
 struct own {
     int64_t high, normal, low, later;
@@ -23,8 +24,8 @@ static enum status body(struct session *session, const struct invocation *invoca
 {
     const struct own *own = invocation->own;
     long long caps[CAPS] = {own->high, own->normal, own->low, own->later};
-    session_heading(session);
-    TRY(caps_set(session, caps, err));
+    print_heading(session);
+    TRY(order_caps(session, caps, err));
     for (size_t i = 0; i < CAPS; i++) {
         if (caps[i] > 0) {
             printf("%-6s %lld\n", cap_names[i], caps[i]);
@@ -37,7 +38,7 @@ static enum status body(struct session *session, const struct invocation *invoca
 
 static int run(struct invocation *invocation)
 {
-    return session_run(invocation, body);
+    return invocation_run(invocation, body);
 }
 
 const struct subcommand command_caps = {

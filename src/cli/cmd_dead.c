@@ -7,9 +7,9 @@
 #include <sysexits.h>
 
 #include "base/duration.h"
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
-#include "operator/json.h"
+#include "operator/answers.h"
 #include "schedule/request.h"
 
 struct own {
@@ -55,7 +55,7 @@ static enum status list_letter(void *context, const struct letter *letter, struc
     char age[DURATION_TEXT];
     work->done++;
     if (work->json) {
-        json_put_letter(stdout, work->session, letter);
+        answer_put_letter(stdout, work->session, letter);
         putchar('\n');
         return STATUS_OK;
     }
@@ -175,7 +175,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     const struct verb *verb = find_verb(invocation);
     struct work work = {.session = session, .dry_run = own->dry_run, .json = own->json};
     enum status status = STATUS_OK;
-    if (!own->json) { session_heading(session); }
+    if (!own->json) { print_heading(session); }
     if (invocation->operand_count > 1) {
         for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++) {
             status = letters_one(session, invocation->operands[i], &work, verb->visit, err);
@@ -203,7 +203,7 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice dead: %s\n", problem);
         return EX_USAGE;
     }
-    return invocation->operand_count > 1 ? session_run_one(invocation, body) : session_run(invocation, body);
+    return invocation->operand_count > 1 ? invocation_run_one(invocation, body) : invocation_run(invocation, body);
 }
 
 const struct subcommand command_dead = {

@@ -8,10 +8,13 @@
 #include <sysexits.h>
 
 #include "base/clock.h"
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
 #include "config/config.h"
 #include "engine/engine.h"
+#include "operator/counts.h"
+#include "operator/heartbeats.h"
+#include "operator/letters.h"
 #include "redis/queue.h"
 #include "redis/resp.h"
 #include "redis/rights.h"
@@ -578,7 +581,7 @@ static void check_workers(struct doctor *doctor)
     } else if (alive > 0) {
         say(doctor, FINDING_OK, "workers", "%zu alive", alive);
     } else {
-        char *unused = session_unused(&doctor->session);
+        char *unused = invocation_unused(&doctor->session);
         say(doctor, FINDING_WARN, "workers", "0 alive%s%s", unused ? "; " : "", unused ? unused : "");
         free(unused);
     }
@@ -588,7 +591,7 @@ static void check_pause(struct doctor *doctor)
 {
     struct pause pause;
     struct err err;
-    if (pause_read(&doctor->session, &pause, &err) != STATUS_OK) {
+    if (counts_read_pause(&doctor->session, &pause, &err) != STATUS_OK) {
         cannot_tell(doctor, "pause", "GET @paused", &err);
     } else if (!pause.on) {
         say(doctor, FINDING_OK, "pause", "none");
@@ -823,7 +826,7 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
 {
     char address[ADDRESS_TEXT];
     const struct resp_value *reply;
-    enum status status = session_open(&doctor->session, invocation, err);
+    enum status status = invocation_open(&doctor->session, invocation, err);
     if (status == STATUS_OK) { status = SESSION_ASK(&doctor->session, &reply, err, "INFO"); }
     if (status == STATUS_OK && !(doctor->info = resp_clone(reply))) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the answer of INFO");
@@ -846,7 +849,7 @@ static void check_queues(struct doctor *doctor, struct config *configs, size_t c
     for (size_t i = 0; i < count; i++) {
         doctor->config = &configs[i];
         doctor->session.queue = configs[i].queue;
-        session_heading(&doctor->session);
+        print_heading(&doctor->session);
         if (config_any_model(doctor->config, &doctor->model, &doctor->no_model)) { doctor->model = NULL; }
         for (size_t j = 0; j < sizeof checks / sizeof checks[0]; j++) { checks[j](doctor); }
         model_close(doctor->model);

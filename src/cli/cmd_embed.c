@@ -24,8 +24,8 @@
 #include "bulk/manifest.h"
 #include "bulk/remote.h"
 #include "cli/command.h"
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
 #include "compute/devices.h"
 #include "config/config.h"
 #include "engine/cost.h"
@@ -665,7 +665,7 @@ static int run(struct invocation *invocation)
     struct err err;
     struct embed_job job;
     struct job_result result = {0};
-    if (is_for_queue(&invocation->config) && !session_is_one(invocation)) { return EX_USAGE; }
+    if (is_for_queue(&invocation->config) && !invocation_is_one(invocation)) { return EX_USAGE; }
     enum status status = embed_job_open(&job, invocation, &err);
     if (status == STATUS_OK && !job.job.plain) {
         job.job.stop = job.job.source.stop = interrupt_listen();

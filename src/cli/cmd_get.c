@@ -5,10 +5,10 @@
 #include <time.h>
 
 #include "base/duration.h"
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
 #include "config/config.h"
-#include "operator/json.h"
+#include "operator/answers.h"
 #include "operator/story.h"
 #include "schedule/request.h"
 
@@ -44,7 +44,7 @@ static enum status tell(struct session *session, const char *id, bool json, stru
     struct story story;
     TRY(story_read(session, id, OWN_ID_SEARCH, true, &story, err));
     if (json) {
-        json_put_story(stdout, session, id, &story);
+        answer_put_story(stdout, session, id, &story);
         putchar('\n');
     } else {
         print_bytes(stdout, id, strlen(id));
@@ -64,13 +64,13 @@ static enum status get(struct session *session, const char *id, struct err *err)
 {
     const struct resp_value *reply;
     struct place place;
-    TRY(request_find(session, id, OWN_ID_SEARCH, &reply, &place, err));
+    TRY(story_find(session, id, OWN_ID_SEARCH, &reply, &place, err));
     if (reply) {
-        TRY(json_put_reply(stdout, id, reply, err));
+        TRY(answer_put_reply(stdout, id, reply, err));
         putchar('\n');
         return STATUS_OK;
     }
-    json_put_place(stdout, id, &place);
+    answer_put_place(stdout, id, &place);
     putchar('\n');
     const char *why = place.denied ? "only an operator's login may ask where it is"
                       : strcmp(place.status, "dead") == 0
@@ -96,11 +96,11 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice get: --json is for --story: a reply is JSON anyway\n");
         return EX_USAGE;
     }
-    if (!session_is_one(invocation)) { return EX_USAGE; }
+    if (!invocation_is_one(invocation)) { return EX_USAGE; }
     const char *id = invocation->operands[0];
-    enum status status = session_connect(&session, invocation, &err);
+    enum status status = invocation_connect(&session, invocation, &err);
     if (status == STATUS_OK) {
-        session_warn_unused(&session, invocation);
+        invocation_warn_unused(&session, invocation);
         status = own->story ? tell(&session, id, own->json, &err) : get(&session, id, &err);
     }
     session_close(&session);

@@ -9,8 +9,9 @@
 #include <sysexits.h>
 
 #include "cli/command.h"
-#include "cli/session.h"
+#include "cli/invocation.h"
 #include "daemon/loop.h"
+#include "operator/heartbeats.h"
 
 /* The state of several processes: how many are alive, and why the last dead one is dead. */
 struct look {

@@ -4,8 +4,9 @@
 
 #include "base/duration.h"
 #include "base/utf8.h"
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
+#include "operator/orders.h"
 
 struct own {
     char *span, *why;
@@ -39,7 +40,7 @@ static enum status pause_queue(struct session *session, const struct invocation 
     bool changed;
     struct pause pause;
     (void)(own->span && duration_parse(own->span, &for_ms));
-    TRY(pause_set(session, for_ms, own->why, &pause, &changed, err));
+    TRY(order_pause(session, for_ms, own->why, &pause, &changed, err));
     printf("queue %s %s paused", session->queue, changed ? "is" : "was already");
     print_pause(stdout, &pause, session->redis_ms);
     putchar('\n');
@@ -50,19 +51,19 @@ static enum status resume_queue(struct session *session, const struct invocation
 {
     (void)invocation;
     bool changed;
-    TRY(pause_end(session, &changed, err));
+    TRY(order_resume(session, &changed, err));
     printf("queue %s %s\n", session->queue, changed ? "goes on" : "was not paused");
     return STATUS_OK;
 }
 
 static int run_pause(struct invocation *invocation)
 {
-    return session_run(invocation, pause_queue);
+    return invocation_run(invocation, pause_queue);
 }
 
 static int run_resume(struct invocation *invocation)
 {
-    return session_run(invocation, resume_queue);
+    return invocation_run(invocation, resume_queue);
 }
 
 const struct subcommand command_pause = {

@@ -3,9 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
 #include "engine/engine.h"
+#include "operator/heartbeats.h"
 
 struct own {
     char *precision;
@@ -65,7 +66,7 @@ static enum status body(struct session *session, const struct invocation *invoca
         return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
     }
     const char *model = session_text(&pinned->items[0]), *name = session_text(&pinned->items[2]);
-    session_heading(session);
+    print_heading(session);
     snprintf(precision, sizeof precision, "%s", session_text(&pinned->items[1]));
     fputs("model     ", stdout);
     print_bytes(stdout, model[0] != '\0' ? model : "none yet", strlen(model[0] != '\0' ? model : "none yet"));
@@ -81,7 +82,7 @@ static enum status body(struct session *session, const struct invocation *invoca
 static int run(struct invocation *invocation)
 {
     const struct own *own = invocation->own;
-    return own->precision ? session_run_one(invocation, body) : session_run(invocation, body);
+    return own->precision ? invocation_run_one(invocation, body) : invocation_run(invocation, body);
 }
 
 const struct subcommand command_pin = {

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
-#include "operator/json.h"
+#include "operator/answers.h"
 
 struct own {
     bool json;
@@ -58,7 +58,7 @@ static void print_text(const struct session *session, const struct queue_counts 
             printf("%11lld ms", counts->classes[i].wait_ms);
         }
         if (counts->classes[i].cap > 0) {
-            printf(" %10lld %10lld\n", counts->classes[i].cap, count_above_cap(counts, i));
+            printf(" %10lld %10lld\n", counts->classes[i].cap, counts_above_cap(counts, i));
         } else {
             printf(" %10s %10s\n", "none", "-");
         }
@@ -88,12 +88,12 @@ static enum status body(struct session *session, const struct invocation *invoca
     const struct own *own = invocation->own;
     struct queue_counts counts;
     struct heartbeats heartbeats;
-    enum status status = queue_counts_read(session, &counts, &heartbeats, err);
+    enum status status = counts_read(session, &counts, &heartbeats, err);
     heartbeats_free(&heartbeats);
     if (status) { return status; }
     if (own->json) {
         putchar('{');
-        json_put_counts(stdout, session, &counts);
+        answer_put_counts(stdout, session, &counts);
         puts("}");
     } else {
         print_text(session, &counts);
@@ -103,7 +103,7 @@ static enum status body(struct session *session, const struct invocation *invoca
 
 static int run(struct invocation *invocation)
 {
-    return session_run(invocation, body);
+    return invocation_run(invocation, body);
 }
 
 const struct subcommand command_stats = {

@@ -13,11 +13,11 @@
 #include "base/utf8.h"
 #include "bulk/input/stream.h"
 #include "cli/command.h"
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
 #include "config/config.h"
 #include "config/setting.h"
-#include "operator/json.h"
+#include "operator/answers.h"
 #include "redis/client.h"
 #include "schedule/reply.h"
 
@@ -230,7 +230,7 @@ static enum status wait_reply(struct submission *submission, const char *name, s
                        (long long)submission->own->timeout_s, submission->session.queue, id);
     }
     submission->failed += !resp_equals(end, "done");
-    TRY(json_put_reply(stdout, id, reply, err));
+    TRY(answer_put_reply(stdout, id, reply, err));
     putchar('\n');
     return STATUS_OK;
 }
@@ -332,10 +332,10 @@ static int run(struct invocation *invocation)
 {
     struct err err = {0};
     struct submission submission = {.own = invocation->own};
-    if (check_usage(invocation) != EX_OK || !session_is_one(invocation)) { return EX_USAGE; }
-    enum status status = session_connect(&submission.session, invocation, &err);
+    if (check_usage(invocation) != EX_OK || !invocation_is_one(invocation)) { return EX_USAGE; }
+    enum status status = invocation_connect(&submission.session, invocation, &err);
     if (status == STATUS_OK) {
-        session_warn_unused(&submission.session, invocation);
+        invocation_warn_unused(&submission.session, invocation);
         status = submit(&submission, invocation, &err);
     }
     buffer_free(&submission.inputs);

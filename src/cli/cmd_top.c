@@ -9,8 +9,11 @@
 #include <unistd.h>
 
 #include "base/duration.h"
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
+#include "operator/counts.h"
+#include "operator/heartbeats.h"
+#include "operator/letters.h"
 
 enum { EVERY_S = 2 };
 
@@ -27,7 +30,7 @@ struct worker_look {
 /* A look at a queue. */
 struct look {
     char *queue;
-    char *unused; /* session_unused at the first look */
+    char *unused; /* invocation_unused at the first look */
     uint64_t redis_ms;
     uint64_t ended[CLASS_COUNT][ENDS];
     struct worker_look *workers;
@@ -173,7 +176,7 @@ static enum status show(struct session *session, struct look *look, const struct
     }
     printf(": later %lld, %lld due; dead letters %lld; workers %zu, %zu quiet, %zu tight\n", counts->later, counts->due,
            counts->dead, counts->workers, counts->quiet, counts->tight);
-    if (counts->workers == 0 && look->redis_ms == 0) { look->unused = session_unused(session); }
+    if (counts->workers == 0 && look->redis_ms == 0) { look->unused = invocation_unused(session); }
     if (counts->workers == 0 && look->unused) { puts(look->unused); }
     print_classes(look, counts, seconds);
     TRY(print_workers(session, look, heartbeats, err));
@@ -189,7 +192,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     if (!look) { return err_set(err, STATUS_NO_MEMORY, "no memory for the queues"); }
     struct queue_counts counts;
     struct heartbeats heartbeats;
-    enum status status = queue_counts_read(session, &counts, &heartbeats, err);
+    enum status status = counts_read(session, &counts, &heartbeats, err);
     if (status == STATUS_OK) { status = show(session, look, &counts, &heartbeats, err); }
     heartbeats_free(&heartbeats);
     return status;
@@ -203,7 +206,7 @@ static int run(struct invocation *invocation)
     int code = EX_OK;
     while (*interrupted == 0 && (code == EX_OK || code == EX_UNAVAILABLE)) {
         if (screen) { fputs("\033[H\033[2J", stdout); }
-        code = session_look(invocation, body);
+        code = invocation_look(invocation, body);
         if (fflush(stdout) != 0 || ferror(stdout)) { break; }
         if (*interrupted == 0) { nanosleep(&(struct timespec){.tv_sec = EVERY_S}, NULL); }
     }

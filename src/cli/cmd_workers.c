@@ -5,9 +5,10 @@
 #include <sysexits.h>
 
 #include "base/duration.h"
+#include "cli/invocation.h"
 #include "cli/print.h"
-#include "cli/session.h"
-#include "operator/json.h"
+#include "operator/answers.h"
+#include "operator/orders.h"
 #include "redis/queue.h"
 
 struct own {
@@ -52,13 +53,13 @@ static enum status list(struct session *session, const struct heartbeats *heartb
 {
     struct pause pause;
     if (json) {
-        json_put_workers(stdout, session, heartbeats);
+        answer_put_workers(stdout, session, heartbeats);
         putchar('\n');
         return STATUS_OK;
     }
     for (size_t i = 0; i < heartbeats->count; i++) { print_worker(&heartbeats->lines[i]); }
     if (heartbeats->count == 0) { printf("no worker has joined queue %s\n", session->queue); }
-    TRY(pause_read(session, &pause, err));
+    TRY(counts_read_pause(session, &pause, err));
     if (pause.on) {
         printf("queue %s is paused", session->queue);
         print_pause(stdout, &pause, session->redis_ms);
@@ -107,7 +108,7 @@ static enum status order(struct session *session, const struct invocation *invoc
             named |= strcmp(invocation->operands[k], worker) == 0;
         }
         if (!named) { continue; }
-        TRY(worker_order(session, worker, invocation->operands[0], err));
+        TRY(order_worker(session, worker, invocation->operands[0], err));
         printf("%s: %s\n", worker, invocation->operands[0]);
     }
     return STATUS_OK;
@@ -119,9 +120,9 @@ static enum status body(struct session *session, const struct invocation *invoca
     const char *verb = verb_of(invocation);
     struct heartbeats heartbeats;
     enum status status = heartbeats_read(session, &heartbeats, err);
-    if (!own->json) { session_heading(session); }
+    if (!own->json) { print_heading(session); }
     if (status == STATUS_OK) {
-        status = worker_order_is(verb)        ? order(session, invocation, &heartbeats, err)
+        status = order_is(verb)               ? order(session, invocation, &heartbeats, err)
                  : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)
                                               : list(session, &heartbeats, own->json, err);
     }
@@ -135,7 +136,7 @@ static int run(struct invocation *invocation)
     const char *verb = verb_of(invocation), *problem = NULL;
     size_t names = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
     bool looks = strcmp(verb, "list") == 0 || strcmp(verb, "check") == 0;
-    if (!worker_order_is(verb) && !looks) {
+    if (!order_is(verb) && !looks) {
         problem = "the first word must be list, check, quiet, resume, drain or stop";
     } else if (own->json && strcmp(verb, "list") != 0) {
         problem = "--json is for list";
@@ -148,7 +149,7 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice workers: %s\n", problem);
         return EX_USAGE;
     }
-    return names > 0 ? session_run_one(invocation, body) : session_run(invocation, body);
+    return names > 0 ? invocation_run_one(invocation, body) : invocation_run(invocation, body);
 }
 
 const struct subcommand command_workers = {

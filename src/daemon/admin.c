@@ -16,8 +16,10 @@
 #include "base/utf8.h"
 #include "compute/thread_pool.h"
 #include "config/config.h"
-#include "operator/json.h"
+#include "operator/answers.h"
+#include "operator/orders.h"
 #include "operator/own_id.h"
+#include "operator/queues.h"
 #include "operator/story.h"
 
 enum {
@@ -211,7 +213,7 @@ static enum status get_queues(struct job *job, struct session *session, FILE *to
 {
     struct queue_counts counts;
     struct heartbeats heartbeats;
-    enum status status = queue_counts_read(session, &counts, &heartbeats, err);
+    enum status status = counts_read(session, &counts, &heartbeats, err);
     heartbeats_free(&heartbeats);
     TRY(status);
     fprintf(to, "{\"served\":%s,\"model\":", job->queue ? "true" : "false");
@@ -224,7 +226,7 @@ static enum status get_queues(struct job *job, struct session *session, FILE *to
         between = ",";
     }
     fputs(job->queue ? "]," : ",", to);
-    json_put_counts(to, session, &counts);
+    answer_put_counts(to, session, &counts);
     putc('}', to);
     return STATUS_OK;
 }
@@ -234,7 +236,7 @@ static enum status get_workers(struct job *job, struct session *session, FILE *t
     (void)job;
     struct heartbeats heartbeats;
     enum status status = heartbeats_read(session, &heartbeats, err);
-    if (status == STATUS_OK) { json_put_workers(to, session, &heartbeats); }
+    if (status == STATUS_OK) { answer_put_workers(to, session, &heartbeats); }
     heartbeats_free(&heartbeats);
     return status;
 }
@@ -252,7 +254,7 @@ static enum status list_letter(void *context, const struct letter *letter, struc
     (void)err;
     struct walk *walk = context;
     fputs(walk->done++ == 0 ? "" : ",", walk->to);
-    json_put_letter(walk->to, walk->session, letter);
+    answer_put_letter(walk->to, walk->session, letter);
     return STATUS_OK;
 }
 
@@ -416,10 +418,10 @@ static enum status get_request(struct job *job, struct session *session, FILE *t
 {
     const struct resp_value *reply;
     struct place place;
-    TRY(request_find(session, job->values[PARAM_id], 0, &reply, &place, err));
-    if (reply) { return json_put_reply(to, job->values[PARAM_id], reply, err); }
+    TRY(story_find(session, job->values[PARAM_id], 0, &reply, &place, err));
+    if (reply) { return answer_put_reply(to, job->values[PARAM_id], reply, err); }
     if (place.denied) { return err_set(err, STATUS_DENIED, "NOPERM: the daemon may not ask where a request is"); }
-    json_put_place(to, job->values[PARAM_id], &place);
+    answer_put_place(to, job->values[PARAM_id], &place);
     return STATUS_OK;
 }
 
@@ -427,7 +429,7 @@ static enum status get_story(struct job *job, struct session *session, FILE *to,
 {
     struct story story;
     TRY(story_read(session, job->values[PARAM_id], SEARCH_MOST, true, &story, err));
-    json_put_story(to, session, job->values[PARAM_id], &story);
+    answer_put_story(to, session, job->values[PARAM_id], &story);
     return STATUS_OK;
 }
 
@@ -447,7 +449,7 @@ static int answer_history(struct job *job, struct buffer *body)
 static void put_pause(FILE *to, const struct session *session, const struct pause *pause, bool changed)
 {
     fprintf(to, "{\"queue\":\"%s\",", session->queue);
-    json_put_pause(to, pause);
+    answer_put_pause(to, pause);
     fprintf(to, ",\"changed\":%s}", changed ? "true" : "false");
 }
 
@@ -460,7 +462,7 @@ static enum status post_pause(struct job *job, struct session *session, FILE *to
     if (span && (!duration_parse(span, &for_ms) || for_ms == 0)) {
         return err_set(err, STATUS_BAD_INPUT, "for must be " DURATION_EXPECTS);
     }
-    TRY(pause_set(session, for_ms, why && why[0] ? why : NULL, &pause, &changed, err));
+    TRY(order_pause(session, for_ms, why && why[0] ? why : NULL, &pause, &changed, err));
     put_pause(to, session, &pause, changed);
     return STATUS_OK;
 }
@@ -469,7 +471,7 @@ static enum status post_resume(struct job *job, struct session *session, FILE *t
 {
     (void)job;
     bool changed;
-    TRY(pause_end(session, &changed, err));
+    TRY(order_resume(session, &changed, err));
     put_pause(to, session, &(struct pause){0}, changed);
     return STATUS_OK;
 }
@@ -479,7 +481,7 @@ static enum status post_caps(struct job *job, struct session *session, FILE *to,
     static const enum param members[CAPS] = {PARAM_high, PARAM_normal, PARAM_low, PARAM_later};
     long long caps[CAPS];
     for (int i = 0; i < CAPS; i++) { caps[i] = job->values[members[i]] ? atoll(job->values[members[i]]) : -1; }
-    TRY(caps_set(session, caps, err));
+    TRY(order_caps(session, caps, err));
     fprintf(to, "{\"queue\":\"%s\",\"caps\":{", session->queue);
     for (int i = 0; i < CAPS; i++) {
         fprintf(to, "%s\"%s\":", i == 0 ? "" : ",", cap_names[i]);
@@ -493,15 +495,13 @@ static enum status post_worker(struct job *job, struct session *session, FILE *t
 {
     const char *worker = job->values[PARAM_worker], *order = job->values[PARAM_order];
     struct heartbeats heartbeats;
-    if (!worker_order_is(order)) {
-        return err_set(err, STATUS_BAD_INPUT, "the order must be quiet, resume, drain or stop");
-    }
+    if (!order_is(order)) { return err_set(err, STATUS_BAD_INPUT, "the order must be quiet, resume, drain or stop"); }
     enum status status = heartbeats_read(session, &heartbeats, err);
     bool alive = status == STATUS_OK && heartbeats_alive(&heartbeats, worker);
     heartbeats_free(&heartbeats);
     TRY(status);
     if (!alive) { return err_set(err, STATUS_NOT_FOUND, "no such worker is alive on queue %s", session->queue); }
-    TRY(worker_order(session, worker, order, err));
+    TRY(order_worker(session, worker, order, err));
     fprintf(to, "{\"queue\":\"%s\",\"worker\":", session->queue);
     json_put_text(to, worker);
     fprintf(to, ",\"order\":\"%s\"}", order);
@@ -597,10 +597,10 @@ static enum status post_try(struct job *job, struct session *session, FILE *to, 
     do {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
         TRY(SESSION_ASK(session, &reply, err, "HGETALL", key));
-        if (reply->type == RESP_ARRAY && reply->count > 0) { return json_put_reply(to, name, reply, err); }
+        if (reply->type == RESP_ARRAY && reply->count > 0) { return answer_put_reply(to, name, reply, err); }
     } while (clock_now_ms() < until_ms && !job->admin->closing);
     job->status = 202;
-    json_put_place(to, name, &(struct place){.status = "queued"});
+    answer_put_place(to, name, &(struct place){.status = "queued"});
     return STATUS_OK;
 }
 
@@ -689,10 +689,10 @@ static enum status handle_others(struct job *job, struct session *session, FILE 
     struct admin *admin = job->admin;
     if (clock_now_ms() >= admin->walk.rests_until_ms) {
         admin->walk_failed = (struct err){0};
-        enum status status = queue_walk_on(session, &admin->walk, &admin->walk_failed);
+        enum status status = queues_walk(session, &admin->walk, &admin->walk_failed);
         if (is_lost(status)) { return err_set(err, status, "%s", admin->walk_failed.message); }
     }
-    const struct queue_names *names = queue_walk_names(&admin->walk);
+    const struct queue_names *names = queues_names(&admin->walk);
     for (size_t i = 0; i < names->count; i++) {
         bool served = false;
         for (size_t own = 0; own < admin->options.queue_count; own++) {
@@ -732,7 +732,7 @@ static enum status handle(struct job *job, FILE *to, struct err *err)
     if (job->name) {
         bool exists = true;
         session.queue = job->name;
-        enum status status = job->queue ? STATUS_OK : queue_exists(&session, &exists, err);
+        enum status status = job->queue ? STATUS_OK : queues_exists(&session, &exists, err);
         if (!exists && status == STATUS_OK) {
             return err_set(err, STATUS_NOT_FOUND, "this Redis has no queue %s", job->name);
         }

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "operator/operator.h"
+#include "operator/session.h"
 #include "schedule/request.h"
 
 enum {

@@ -2,11 +2,12 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/utf8.h"
+#include "operator/heartbeats.h"
 #include "redis/queue.h"
 
 /* The limits of a search through dead letters, which may have 64 KiB each. */
@@ -386,8 +387,8 @@ enum status story_read(struct session *session, const char *id, uint64_t most, b
     return STATUS_OK;
 }
 
-enum status request_find(struct session *session, const char *id, uint64_t most, const struct resp_value **reply,
-                         struct place *place, struct err *err)
+enum status story_find(struct session *session, const char *id, uint64_t most, const struct resp_value **reply,
+                       struct place *place, struct err *err)
 {
     char key[SESSION_KEY];
     struct story story = {.done_ms = 1};
@@ -407,63 +408,4 @@ enum status request_find(struct session *session, const char *id, uint64_t most,
     if (story.unfinished.count > 0) { memcpy(place->name, story.name, sizeof place->name); }
     snprintf(place->worker, sizeof place->worker, "%s", story.worker);
     return STATUS_OK;
-}
-
-/* --- as JSON --- */
-
-static void put_text(FILE *to, const char *key, const char *text)
-{
-    if (text[0] == '\0') { return; }
-    fprintf(to, ",\"%s\":", key);
-    json_put_string(to, text, strlen(text));
-}
-
-static void put_number(FILE *to, const char *key, uint64_t number)
-{
-    if (number > 0) { fprintf(to, ",\"%s\":%" PRIu64, key, number); }
-}
-
-void json_put_story(FILE *to, const struct session *session, const char *id, const struct story *story)
-{
-    fprintf(to, "{\"queue\":\"%s\"", session->queue);
-    put_text(to, "id", id);
-    put_text(to, "status", story->status);
-    put_text(to, "name", story->name);
-    put_text(to, "class", story->name[0] ? class_names[story->class] : "");
-    for (size_t i = 1; i < story->unfinished.count; i++) {
-        fprintf(to, "%s\"%s\"%s", i == 1 ? ",\"others\":[" : ",", story->unfinished.names[i],
-                i + 1 == story->unfinished.count ? "]" : "");
-    }
-    if (story->unfinished.more) { fputs(",\"unsearched\":true", to); }
-    put_text(to, "tenant", story->tenant);
-    put_number(to, "at", story->now_ms);
-    put_number(to, "submitted_at", story->first_ms);
-    put_text(to, "worker", story->worker);
-    put_text(to, "consumer", story->consumer);
-    if (story->idle) { fputs(",\"worker_held_nothing\":true", to); }
-    put_number(to, "held_since", story->held_ms);
-    put_number(to, "worker_spoke_at", story->spoke_ms);
-    put_number(to, "deliveries", story->deliveries);
-    put_number(to, "due_at", story->due_ms);
-    put_number(to, "attempts", story->attempts);
-    put_number(to, "runs_alone", story->runs_alone);
-    put_text(to, "open_runs", story->runs);
-    put_number(to, "taken", story->taken);
-    put_number(to, "done_at", story->done_ms);
-    put_text(to, "code", story->code);
-    put_text(to, "message", story->message);
-    put_text(to, "ignored", story->ignored);
-    put_text(to, "letter", story->letter);
-    if (story->letter_gone) { fputs(",\"letter_gone\":true", to); }
-    if (story->letters_left) { fputs(",\"letters_left\":true", to); }
-    put_number(to, "expires_at", story->expires_ms);
-    fputs(",\"events\":[", to);
-    for (size_t i = 0; i < story->event_count; i++) {
-        const struct story_event *event = &story->events[i];
-        fprintf(to, "%s{\"at\":%" PRIu64, i == 0 ? "" : ",", event->at_ms);
-        put_text(to, "event", event->name);
-        put_text(to, "text", event->text);
-        putc('}', to);
-    }
-    fputs("]}", to);
 }

@@ -6,11 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/err.h"
-#include "operator/operator.h"
 #include "operator/own_id.h"
+#include "operator/session.h"
 #include "schedule/request.h"
 
 enum { STORY_EVENTS = 8, STORY_TEXT = 800 };
@@ -75,10 +74,7 @@ struct place {
 
 /* Finds the reply of a request by its id or name, or where the request is; searches for an id as story_read does.
  * `*reply`: NULL if there is none; the session owns it, as with session_ask. Errors: those of the commands. */
-MUST_CHECK enum status request_find(struct session *session, const char *id, uint64_t most,
-                                    const struct resp_value **reply, struct place *place, struct err *err);
-
-/* Writes a story as an object. */
-void json_put_story(FILE *to, const struct session *session, const char *id, const struct story *story);
+MUST_CHECK enum status story_find(struct session *session, const char *id, uint64_t most,
+                                  const struct resp_value **reply, struct place *place, struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-#include "operator/json.h"
+#include "operator/answers.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -21,12 +21,6 @@ static void put_number(FILE *to, long long number, long long least)
 }
 
 /* ---- queues and workers ---- */
-
-long long count_above_cap(const struct queue_counts *counts, int class)
-{
-    long long cap = counts->classes[class].cap, above = counts->classes[class].unread - cap;
-    return cap > 0 && above > 0 ? above : 0;
-}
 
 /* The number of requests to do now, as /depth of a daemon counts them. */
 static long long depth(const struct queue_counts *counts)
@@ -65,7 +59,7 @@ static void put_totals(FILE *to, const struct queue_counts *counts)
     putc('}', to);
 }
 
-void json_put_pause(FILE *to, const struct pause *pause)
+void answer_put_pause(FILE *to, const struct pause *pause)
 {
     fprintf(to, "\"paused\":%s,\"paused_since_ms\":", pause->on ? "true" : "false");
     put_number(to, (long long)pause->since_ms, 1);
@@ -77,10 +71,10 @@ void json_put_pause(FILE *to, const struct pause *pause)
     json_put_text(to, pause->why);
 }
 
-void json_put_counts(FILE *to, const struct session *session, const struct queue_counts *counts)
+void answer_put_counts(FILE *to, const struct session *session, const struct queue_counts *counts)
 {
     fprintf(to, "\"queue\":\"%s\",", session->queue);
-    json_put_pause(to, &counts->pause);
+    answer_put_pause(to, &counts->pause);
     fputs(",\"classes\":{", to);
     for (int i = 0; i < CLASS_COUNT; i++) {
         fprintf(to, "%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":", i == 0 ? "" : ",", class_names[i],
@@ -88,7 +82,7 @@ void json_put_counts(FILE *to, const struct session *session, const struct queue
         put_number(to, counts->classes[i].wait_ms, 0);
         fputs(",\"cap\":", to);
         put_number(to, counts->classes[i].cap, 1);
-        fprintf(to, ",\"above_cap\":%lld,\"oldest_ms\":", count_above_cap(counts, i));
+        fprintf(to, ",\"above_cap\":%lld,\"oldest_ms\":", counts_above_cap(counts, i));
         put_number(to, counts->classes[i].oldest_ms, 0);
         putc('}', to);
     }
@@ -117,11 +111,6 @@ void json_put_counts(FILE *to, const struct session *session, const struct queue
     fprintf(to, ",\"at\":%" PRIu64, session->redis_ms);
 }
 
-const char *const heartbeat_words[] = {"state",  "held",   "waiting",         "computing",    "done",
-                                       "errors", "dead",   "devices",         "devices_lost", "batches",
-                                       "rows",   "tokens", "computed_tokens", "rows_per_s",   NULL};
-const char *const heartbeat_more_words[] = {"precision", "reason", "version", NULL};
-
 static void put_worker(FILE *to, const struct heartbeat_line *line)
 {
     char value[64];
@@ -147,7 +136,7 @@ static void put_worker(FILE *to, const struct heartbeat_line *line)
     putc('}', to);
 }
 
-void json_put_workers(FILE *to, const struct session *session, const struct heartbeats *heartbeats)
+void answer_put_workers(FILE *to, const struct session *session, const struct heartbeats *heartbeats)
 {
     fprintf(to, "{\"queue\":\"%s\",\"workers\":[", session->queue);
     for (size_t i = 0; i < heartbeats->count; i++) {
@@ -170,7 +159,7 @@ static void put_field(FILE *to, const struct letter *letter, const char *key, co
     }
 }
 
-void json_put_letter(FILE *to, const struct session *session, const struct letter *letter)
+void answer_put_letter(FILE *to, const struct session *session, const struct letter *letter)
 {
     const struct resp_value *attempts = resp_field(letter->fields, "_attempts");
     fprintf(to, "{\"queue\":\"%s\",\"letter\":\"%s\"", session->queue, letter->id);
@@ -183,7 +172,7 @@ void json_put_letter(FILE *to, const struct session *session, const struct lette
     putc('}', to);
 }
 
-void json_put_place(FILE *to, const char *id, const struct place *place)
+void answer_put_place(FILE *to, const char *id, const struct place *place)
 {
     fputs("{\"id\":", to);
     json_put_string(to, id, strlen(id));
@@ -294,7 +283,7 @@ static enum status put_reply_field(FILE *to, const struct resp_value *reply, con
     return STATUS_OK;
 }
 
-enum status json_put_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err)
+enum status answer_put_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err)
 {
     static const char *const encoded[] = {"embedding", "scores", NULL};
     fputs("{\"id\":", to);
@@ -315,4 +304,63 @@ enum status json_put_reply(FILE *to, const char *id, const struct resp_value *re
     }
     putc('}', to);
     return STATUS_OK;
+}
+
+/* ---- stories ---- */
+
+static void put_if_text(FILE *to, const char *key, const char *text)
+{
+    if (text[0] == '\0') { return; }
+    fprintf(to, ",\"%s\":", key);
+    json_put_string(to, text, strlen(text));
+}
+
+static void put_if_number(FILE *to, const char *key, uint64_t number)
+{
+    if (number > 0) { fprintf(to, ",\"%s\":%" PRIu64, key, number); }
+}
+
+void answer_put_story(FILE *to, const struct session *session, const char *id, const struct story *story)
+{
+    fprintf(to, "{\"queue\":\"%s\"", session->queue);
+    put_if_text(to, "id", id);
+    put_if_text(to, "status", story->status);
+    put_if_text(to, "name", story->name);
+    put_if_text(to, "class", story->name[0] ? class_names[story->class] : "");
+    for (size_t i = 1; i < story->unfinished.count; i++) {
+        fprintf(to, "%s\"%s\"%s", i == 1 ? ",\"others\":[" : ",", story->unfinished.names[i],
+                i + 1 == story->unfinished.count ? "]" : "");
+    }
+    if (story->unfinished.more) { fputs(",\"unsearched\":true", to); }
+    put_if_text(to, "tenant", story->tenant);
+    put_if_number(to, "at", story->now_ms);
+    put_if_number(to, "submitted_at", story->first_ms);
+    put_if_text(to, "worker", story->worker);
+    put_if_text(to, "consumer", story->consumer);
+    if (story->idle) { fputs(",\"worker_held_nothing\":true", to); }
+    put_if_number(to, "held_since", story->held_ms);
+    put_if_number(to, "worker_spoke_at", story->spoke_ms);
+    put_if_number(to, "deliveries", story->deliveries);
+    put_if_number(to, "due_at", story->due_ms);
+    put_if_number(to, "attempts", story->attempts);
+    put_if_number(to, "runs_alone", story->runs_alone);
+    put_if_text(to, "open_runs", story->runs);
+    put_if_number(to, "taken", story->taken);
+    put_if_number(to, "done_at", story->done_ms);
+    put_if_text(to, "code", story->code);
+    put_if_text(to, "message", story->message);
+    put_if_text(to, "ignored", story->ignored);
+    put_if_text(to, "letter", story->letter);
+    if (story->letter_gone) { fputs(",\"letter_gone\":true", to); }
+    if (story->letters_left) { fputs(",\"letters_left\":true", to); }
+    put_if_number(to, "expires_at", story->expires_ms);
+    fputs(",\"events\":[", to);
+    for (size_t i = 0; i < story->event_count; i++) {
+        const struct story_event *event = &story->events[i];
+        fprintf(to, "%s{\"at\":%" PRIu64, i == 0 ? "" : ",", event->at_ms);
+        put_if_text(to, "event", event->name);
+        put_if_text(to, "text", event->text);
+        putc('}', to);
+    }
+    fputs("]}", to);
 }

@@ -1,4 +1,4 @@
-#include "cli/session.h"
+#include "cli/invocation.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "config/config.h"
+#include "operator/queues.h"
 
 /* Names the login that a command needs, if it was run with that of another role or another queue. */
 static enum status advise_login(const struct session *session, struct err *err)
@@ -22,16 +23,16 @@ static enum status advise_login(const struct session *session, struct err *err)
     return err->status;
 }
 
-enum status session_connect(struct session *session, const struct invocation *invocation, struct err *err)
+enum status invocation_connect(struct session *session, const struct invocation *invocation, struct err *err)
 {
     *session = (struct session){.queue = invocation->config.queue};
     TRY(config_address(&invocation->config, &session->address, err));
     return client_open(&session->address, SESSION_TIMEOUT_MS, &session->client, err);
 }
 
-enum status session_open(struct session *session, const struct invocation *invocation, struct err *err)
+enum status invocation_open(struct session *session, const struct invocation *invocation, struct err *err)
 {
-    TRY(session_connect(session, invocation, err));
+    TRY(invocation_connect(session, invocation, err));
     return session_ask_time(session, err) ? advise_login(session, err) : STATUS_OK;
 }
 
@@ -54,10 +55,10 @@ static void list_queues(struct session *session, struct queue_walk *walk)
 {
     struct err err;
     uint64_t ends_ms = clock_now_ms() + LISTING_MS;
-    while (!walk->whole && clock_now_ms() < ends_ms && queue_walk_on(session, walk, &err) == STATUS_OK) {}
+    while (!walk->whole && clock_now_ms() < ends_ms && queues_walk(session, walk, &err) == STATUS_OK) {}
 }
 
-char *session_unused(struct session *session)
+char *invocation_unused(struct session *session)
 {
     char key[SESSION_KEY], *text = NULL;
     const struct resp_value *reply;
@@ -69,7 +70,7 @@ char *session_unused(struct session *session)
         return NULL;
     }
     list_queues(session, &walk);
-    const struct queue_names *names = queue_walk_names(&walk);
+    const struct queue_names *names = queues_names(&walk);
     FILE *to = open_memstream(&text, &length);
     if (!to) { return NULL; }
     fprintf(to, "no worker has ever joined queue %s", session->queue);
@@ -82,9 +83,9 @@ char *session_unused(struct session *session)
     return text;
 }
 
-void session_warn_unused(struct session *session, const struct invocation *invocation)
+void invocation_warn_unused(struct session *session, const struct invocation *invocation)
 {
-    char *text = session_unused(session);
+    char *text = invocation_unused(session);
     if (text) { fprintf(stderr, "sluice %s: %s\n", invocation->command->name, text); }
     free(text);
 }
@@ -97,12 +98,12 @@ static int run_bodies(struct invocation *invocation, bool warns,
 {
     struct session session;
     struct err err = {0};
-    enum status status = session_open(&session, invocation, &err);
+    enum status status = invocation_open(&session, invocation, &err);
     int code = status ? print_error(invocation, &err) : EX_OK;
     session.several = queue_count(&invocation->config) > 1;
     for (size_t i = 0; !status && i < queue_count(&invocation->config); i++) {
         session.queue = queue_name(&invocation->config, i);
-        if (warns) { session_warn_unused(&session, invocation); }
+        if (warns) { invocation_warn_unused(&session, invocation); }
         if (body(&session, invocation, &err)) {
             (void)advise_login(&session, &err);
             (void)(session.several && err_prefix(&err, "queue %s", session.queue));
@@ -114,19 +115,19 @@ static int run_bodies(struct invocation *invocation, bool warns,
     return code;
 }
 
-int session_run(struct invocation *invocation,
-                enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
+int invocation_run(struct invocation *invocation,
+                   enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
 {
     return run_bodies(invocation, true, body);
 }
 
-int session_look(struct invocation *invocation,
-                 enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
+int invocation_look(struct invocation *invocation,
+                    enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
 {
     return run_bodies(invocation, false, body);
 }
 
-bool session_is_one(const struct invocation *invocation)
+bool invocation_is_one(const struct invocation *invocation)
 {
     size_t count = queue_count(&invocation->config);
     if (count == 1) { return true; }
@@ -136,13 +137,14 @@ bool session_is_one(const struct invocation *invocation)
     return false;
 }
 
-int session_run_one(struct invocation *invocation,
-                    enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
+int invocation_run_one(struct invocation *invocation,
+                       enum status (*body)(struct session *session, const struct invocation *invocation,
+                                           struct err *err))
 {
-    return session_is_one(invocation) ? session_run(invocation, body) : EX_USAGE;
+    return invocation_is_one(invocation) ? invocation_run(invocation, body) : EX_USAGE;
 }
 
-void session_heading(const struct session *session)
+void print_heading(const struct session *session)
 {
     if (session->several) { printf("queue %s\n", session->queue); }
 }
