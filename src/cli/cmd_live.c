@@ -9,7 +9,6 @@
 #include <sysexits.h>
 
 #include "cli/command.h"
-#include "cli/invocation.h"
 #include "daemon/loop.h"
 #include "operator/heartbeats.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "redis/queue_internal.h"
+#include "redis/queue_task.h"
 
 enum { ROUNDS_MAX = 4 };
 enum { READ_MS = 100, NEXT_MS = 10, CHECK_MS = 1000, READ_ENTRIES = 64, SEEN_MOST = 2 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "redis/queue_internal.h"
+#include "redis/queue_task.h"
 
 /* The oldest entry is the oldest pending one, which XPENDING names, although an older one may be unread where `fair` or
  * `shed` took newer ones first. If none is pending, only XRANGE names the oldest unread one, but it brings its body

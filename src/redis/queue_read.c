@@ -3,7 +3,7 @@
  *
  * An entry that is too large for the reader is dropped as it arrives (RESP_CUT) and its request is answered by its id,
  * unread. If the whole answer is too large, we own the other entries, too, and READ_OWN reads them again. */
-#include "redis/queue_internal.h"
+#include "redis/queue_task.h"
 
 #include <ctype.h>
 #include <stdio.h>

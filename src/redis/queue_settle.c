@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "redis/queue_internal.h"
+#include "redis/queue_task.h"
 #include "schedule/reply.h"
 
 enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "redis/queue_internal.h"
+#include "redis/queue_task.h"
 
 enum { MEND_ENTRIES = 48, MEND_BYTES = 512 * 1024 };
 

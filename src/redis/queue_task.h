@@ -1,10 +1,10 @@
 /* The state that the sources of the queue share, and the functions that they offer each other.
  *
- *   queue_connect.c       connections, joining, groups, tasks and their events, error replies
+ *   queue.c       connections, joining, groups, tasks and their events, error replies
  *   queue_read.c          entries: READ, READ_OWN, LIST_OWN, RECLAIM, SHED, FAIR, SWEEP
  *   queue_settle.c        requests: SETTLE, RECORD_RUN, RELEASE
  *   queue_cancel.c        cancels, among the SETTLEs and of the control stream
- *   queue_housekeeping.c  PULSE, RENEW, PROMOTE, MEND
+ *   queue_pulse.c  PULSE, RENEW, PROMOTE, MEND
  *   queue_look.c          counts for monitoring
  *
  * An action becomes a task, which ends with exactly one event: the answer, or `failed` when a command could not be
@@ -52,7 +52,7 @@ struct task {
     bool failed;
 };
 
-/* queue_connect.c: events for the worker, delivered from the event loop. */
+/* queue.c: events for the worker, delivered from the event loop. */
 struct outbox {
     struct event *wake;
     struct event events[OUTBOX_EVENTS]; /* a ring, the oldest at `first` */
@@ -115,7 +115,7 @@ struct control {
     uint64_t logged_ns;    /* when some were logged last */
 };
 
-/* queue_housekeeping.c: the entries ahead of the clock that a call of lua/mend names. */
+/* queue_pulse.c: the entries ahead of the clock that a call of lua/mend names. */
 struct mend_look {
     struct command command; /* the call of lua/mend, without the entries that no answer has named yet */
     uint32_t most;          /* entries of each class that were asked for */
@@ -124,7 +124,7 @@ struct mend_look {
     bool large, left;       /* it takes a large one; some were seen but not named */
 };
 
-/* queue_housekeeping.c */
+/* queue_pulse.c */
 struct housekeeping {
     bool elected;             /* by the last pulse */
     char command[32];         /* an order that the last pulse brought, "": none; the next one confirms it … */
@@ -147,7 +147,7 @@ struct housekeeping {
 
 enum { GONE_MAX = 8 };
 
-/* queue_housekeeping.c: workers of this host whose processes have ended. Their entries can be taken over without
+/* queue_pulse.c: workers of this host whose processes have ended. Their entries can be taken over without
  * waiting for their leases, or for ours, to expire. */
 struct neighbours {
     char pid_space[64]; /* equal for workers to which a process id means the same process; "": unknown */
@@ -222,7 +222,7 @@ struct queue {
     uint64_t commands, connects;       /* since queue_open */
 };
 
-/* --- queue_connect.c ---------------------------------------------------------------------------------------------- */
+/* --- queue.c ---------------------------------------------------------------------------------------------- */
 
 /* The event that ends a task, with all of its requests, but without the values that only the answer has. */
 struct event queue_task_event(struct task *task, bool failed);
@@ -339,7 +339,7 @@ void queue_control_start(struct queue *queue);
 /* The timer's callback: the next read. */
 void queue_on_control(int fd, short what, void *queue);
 
-/* --- queue_housekeeping.c ----------------------------------------------------------------------------------------- */
+/* --- queue_pulse.c ----------------------------------------------------------------------------------------- */
 
 /* Counts a request that ended with a code, CODE_NONE (done) or END_CANCELLED; the next pulse adds it up in Redis. */
 void queue_count(struct queue *queue, enum request_class class, int end);
