@@ -8,7 +8,7 @@
 --       of `move` at most
 -- Returns { entries moved, streams set back, 1 if entries are still ahead, entries taken }
 -- The size of an entry is unknown until it is read, and Lua needs 2.4 ms for 1 MiB: so this reads only entries that the caller
--- has weighed (src/redis/queue_pulse.c).
+-- has weighed (src/redis/queue_chores.c).
 -- A moved entry goes to `later`, due now, and promote brings it back with a new id under its old name. Entries that a worker
 -- holds move, too: its settle finds them no longer pending. An entry to be taken becomes the caller's, unless another consumer
 -- has it and will answer it. When the last one has left, the stream continues two seconds ahead of the clock, which is after

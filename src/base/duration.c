@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DAY_MS UINT64_C(86400000)
-
 static const struct {
     const char *unit;
     uint64_t ms;

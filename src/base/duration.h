@@ -7,6 +7,8 @@
 
 #define DURATION_EXPECTS "a number with its unit: 500ms, 90s, 15m, 2h, 7d"
 
+#define DAY_MS UINT64_C(86400000)
+
 enum { DURATION_TEXT = 24 };
 
 /* Reads a duration such as 500ms, 90s, 15m, 2h, 7d; false for anything else, and for more than ten years. Units: ms. */

@@ -15,7 +15,7 @@
 #include "operator/counts.h"
 #include "operator/heartbeats.h"
 #include "operator/letters.h"
-#include "redis/queue.h"
+#include "redis/queue_names.h"
 #include "redis/resp.h"
 #include "redis/rights.h"
 #include "schedule/reply.h"

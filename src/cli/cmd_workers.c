@@ -9,7 +9,7 @@
 #include "cli/print.h"
 #include "operator/answers.h"
 #include "operator/orders.h"
-#include "redis/queue.h"
+#include "redis/queue_names.h"
 
 struct own {
     bool all, json;

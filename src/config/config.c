@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/json_tree.h"
 #include "engine/engine.h"
-#include "redis/queue.h"
+#include "redis/queue_names.h"
 #include "redis/tls.h"
 #include "schedule/reply.h"
 

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { DAY_MS = 86400000, POINT_TEXT = 256 };
+#include "base/duration.h"
+
+enum { POINT_TEXT = 256 };
 
 static float divide(double part, double whole)
 {

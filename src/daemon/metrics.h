@@ -9,6 +9,7 @@
 #include "daemon/gpus.h"
 #include "engine/engine.h"
 #include "redis/queue.h"
+#include "redis/queue_look.h"
 #include "schedule/worker.h"
 
 /* The numbers of one queue. A double that is NaN is not known, and its line is left out. */

@@ -242,8 +242,8 @@ static struct history_sample sample_history(const struct monitor *monitor, const
     struct history_sample sample = {
         .at_ms = monitor->opened_unix_ms + (clock_now_ms() - monitor->opened_ms),
         .redis_ms = queue_trouble(consumer->queue) ? 0 : look->redis_ms,
-        .done_today = look->done_today,
-        .errors_today = look->errors_today,
+        .done_today = look->today.done,
+        .errors_today = look->today.errors,
         .busy_ns = stats.busy_ns,
         .batches = stats.batches,
         .rows = stats.rows,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/duration.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "schedule/reply.h"
@@ -34,7 +35,7 @@ static void put_days(FILE *to, const struct session *session, const struct queue
 {
     const char *between = "";
     fputs(",\"days\":[", to);
-    for (uint64_t ago = HISTORY_DAYS; ago-- > 0;) {
+    for (uint64_t ago = DAYS_KEPT; ago-- > 0;) {
         const struct day_counts *day = &counts->days[ago];
         if (day->done + day->errors == 0) { continue; }
         fprintf(to, "%s{\"at\":%" PRIu64 ",\"done\":%" PRIu64 ",\"errors\":%" PRIu64 "}", between,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/duration.h"
+
 const char *const cap_names[CAPS] = {"high", "normal", "low", "later"};
 
 enum status counts_read_pause(struct session *session, struct pause *out, struct err *err)
@@ -93,16 +95,15 @@ static void count_precision(struct queue_counts *counts, const char *name)
     counts->precisions[i].workers++;
 }
 
-/* Reads the fields of lua/pulse for days, `day:<place>`: `<day> <done> <errors>`. Some are of days too old to count. */
+/* Reads the fields of lua/pulse for days, `day:<place>`. Some are of days too old to count. */
 static void read_days(const struct session *session, struct queue_counts *counts, const struct resp_value *totals)
 {
     uint64_t today = session->redis_ms / DAY_MS, day;
     for (size_t i = 0; i + 1 < totals->count; i += 2) {
         struct day_counts ended;
         bool is_day = strncmp(session_text(&totals->items[i]), "day:", 4) == 0 &&
-                      sscanf(session_text(&totals->items[i + 1]), "%" SCNu64 " %" SCNu64 " %" SCNu64, &day, &ended.done,
-                             &ended.errors) == 3;
-        if (is_day && day <= today && today - day < HISTORY_DAYS) { counts->days[today - day] = ended; }
+                      day_counts_parse(session_text(&totals->items[i + 1]), &day, &ended);
+        if (is_day && day <= today && today - day < DAYS_KEPT) { counts->days[today - day] = ended; }
     }
 }
 

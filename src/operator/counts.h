@@ -9,10 +9,11 @@
 #include "base/err.h"
 #include "operator/heartbeats.h"
 #include "operator/session.h"
+#include "redis/day_counts.h"
 #include "redis/pause.h"
 #include "schedule/request.h"
 
-enum { PRECISIONS_MAX = 8, HISTORY_DAYS = 91, DAY_MS = 86400000 };
+enum { PRECISIONS_MAX = 8 };
 
 enum { CAPS = CLASS_COUNT + 1 }; /* one for each class, and one for `later` */
 extern const char *const cap_names[CAPS];
@@ -21,11 +22,6 @@ struct class_counts {
     long long unread, pending, wait_ms; /* wait_ms: -1: unknown */
     long long cap;                      /* 0: none */
     long long oldest_ms;                /* age of the oldest pending entry, else of the oldest unread one; -1: none */
-};
-
-/* Requests that ended on one day; errors: neither done nor cancelled. */
-struct day_counts {
-    uint64_t done, errors;
 };
 
 struct queue_counts {
@@ -45,7 +41,7 @@ struct queue_counts {
     uint64_t published_ms_ago;
     uint64_t ended[CLASS_COUNT][ENDS], died, ignored; /* replies that name ignored fields; all since … */
     uint64_t since_ms;                                /* … Redis unix ms; 0: nothing counted yet */
-    struct day_counts days[HISTORY_DAYS];             /* of Redis' days in UTC: today, yesterday, … */
+    struct day_counts days[DAYS_KEPT];                /* of Redis' days in UTC: today, yesterday, … */
 };
 
 /* Reads the counts of a queue, and the heartbeats of its workers. Owns: the caller ends `heartbeats` with

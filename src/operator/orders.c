@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "redis/queue.h"
+#include "redis/queue_names.h"
 
 enum status order_pause(struct session *session, uint64_t for_ms, const char *why, struct pause *out, bool *changed,
                         struct err *err)

@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "operator/session.h"
-#include "redis/queue.h"
+#include "redis/queue_names.h"
 
 enum { QUEUES_FOUND_MAX = 100, QUEUES_REST_MS = 10000 };
 

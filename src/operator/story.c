@@ -8,7 +8,7 @@
 
 #include "base/utf8.h"
 #include "operator/heartbeats.h"
-#include "redis/queue.h"
+#include "redis/queue_names.h"
 
 /* The limits of a search through dead letters, which may have 64 KiB each. */
 enum { LETTERS_A_PAGE = 16, PAGES = 64 };

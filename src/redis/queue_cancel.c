@@ -1,17 +1,15 @@
-/* Cancels: one script call for each, whether it came in the stream of a class or in the control stream.
- *
- * The script must find the request before it knows its id, which names the reply key, and a script may only use keys
- * that it was given. So the first call assumes that the id is the name, and the script may answer "again, with these
- * keys", having changed nothing. */
+#include "redis/queue_cancel.h"
+
 #include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "redis/queue_task.h"
+#include "redis/queue_ends.h"
 
 enum { ROUNDS_MAX = 4 };
+
 enum { READ_MS = 100, NEXT_MS = 10, CHECK_MS = 1000, READ_ENTRIES = 64, SEEN_MOST = 2 };
 
 /* --- The control stream: the next read ---------------------------------------------------------------------------- */
@@ -24,18 +22,18 @@ enum { READ_MS = 100, NEXT_MS = 10, CHECK_MS = 1000, READ_ENTRIES = 64, SEEN_MOS
 
 static void read_in(struct queue *queue, unsigned wait_ms)
 {
-    queue_wake_in(queue->control.timer, wait_ms);
+    queue_wake_in(queue->control->timer, wait_ms);
 }
 
 static void read_later(struct queue *queue)
 {
-    read_in(queue, queue->housekeeping.elected ? READ_MS : CHECK_MS);
+    read_in(queue, queue->elected ? READ_MS : CHECK_MS);
 }
 
 /* Logs at most once a second: a producer may send any number. */
 static void log_malformed(struct queue *queue)
 {
-    struct control *control = &queue->control;
+    struct queue_control *control = queue->control;
     uint64_t now_ns = clock_now_ns();
     if (control->malformed == 0 || now_ns - control->logged_ns < NS_PER_S) { return; }
     log_warn("control_malformed", log_str("queue", queue->options.name),
@@ -49,7 +47,7 @@ static void log_malformed(struct queue *queue)
  * cancels are read again once it has reached the end. */
 static void control_cancelled(struct queue *queue, enum verdict verdict)
 {
-    struct control *control = &queue->control;
+    struct queue_control *control = queue->control;
     control->failed = control->failed || verdict == VERDICT_AGAIN;
     if (--control->out > 0 || queue->state != QUEUE_UP) { return; }
     log_malformed(queue);
@@ -80,7 +78,7 @@ struct cancel {
     char results[RESULTS_NAME_MAX + 1];
 };
 
-static void report(struct queue *queue, struct task *task, struct request *request, enum verdict verdict)
+static void report_cancel(struct queue *queue, struct task *task, struct request *request, enum verdict verdict)
 {
     struct request_list requests = {0};
     if (!request) {
@@ -96,13 +94,13 @@ static void end_cancel(struct cancel *cancel, enum verdict verdict)
 {
     struct cancel was = *cancel;
     free(cancel);
-    report(was.queue, was.task, was.request, verdict);
+    report_cancel(was.queue, was.task, was.request, verdict);
 }
 
 static void on_cancelled(void *context, const struct resp_value *reply);
 
 /* The class of the target. Any class will do for an invalid name: the script finds no such request. */
-static enum request_class class_of(const struct cancel *cancel)
+static enum request_class target_class(const struct cancel *cancel)
 {
     enum request_class class;
     struct entry_id id;
@@ -121,7 +119,7 @@ static void send_cancel(struct cancel *cancel)
         queue_add_key(queue, &command, "control", "");
     }
     queue_add_keys(queue, &command, "trouble", "later", "later:data", "meta", NULL);
-    queue_add_stream(queue, &command, class_of(cancel));
+    queue_add_stream(queue, &command, target_class(cancel));
     queue_add_key(queue, &command, "reply:", cancel->id);
     if (cancel->notify[0] == 's') {
         queue_add_key(queue, &command, "results:", cancel->results);
@@ -166,7 +164,7 @@ static void on_cancelled(void *context, const struct resp_value *reply)
     }
     switch (reply->items[0].integer) {
     case 1:
-        queue_count(queue, class_of(cancel), END_CANCELLED);
+        queue_count(queue, target_class(cancel), END_CANCELLED);
         end_cancel(cancel, VERDICT_DONE);
         break;
     case 0:
@@ -192,7 +190,7 @@ static void start_cancel(struct queue *queue, struct task *task, struct request 
 {
     struct cancel *cancel = malloc(sizeof *cancel);
     if (!cancel) {
-        report(queue, task, request, VERDICT_AGAIN);
+        report_cancel(queue, task, request, VERDICT_AGAIN);
         return;
     }
     *cancel = (struct cancel){.queue = queue, .task = task, .request = request, .entry = entry, .notify = "0"};
@@ -219,17 +217,17 @@ static void cancel_one(struct queue *queue, const struct resp_value *id, const s
     if (request_name_parse(name->bytes, name->length, &class, &target_id)) {
         request_name_format(class, target_id, target);
     } else {
-        queue->control.malformed++;
+        queue->control->malformed++;
     }
-    queue->control.after = entry;
-    queue->control.out++;
+    queue->control->after = entry;
+    queue->control->out++;
     start_cancel(queue, NULL, NULL, entry, target);
 }
 
 static void on_control(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
-    struct control *control = &queue->control;
+    struct queue_control *control = queue->control;
     control->busy = false;
     bool unusable = reply && resp_is_error(reply, "WRONGTYPE");
     if (unusable && !control->unusable) {
@@ -253,22 +251,22 @@ static void read_control(struct queue *queue)
     script_begin(&queue->scripts, SCRIPT_CONTROL, 1, &command);
     queue_add_key(queue, &command, "control", "");
     command_number(&command, READ_ENTRIES);
-    queue_add_entry_id(&command, queue->control.after);
-    queue->control.seen = 0;
-    queue->control.busy = true;
+    queue_add_entry_id(&command, queue->control->after);
+    queue->control->seen = 0;
+    queue->control->busy = true;
     queue_call(queue, &command, on_control, queue);
 }
 
 static void on_checked(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
-    queue->control.busy = false;
+    queue->control->busy = false;
     if (!reply || queue_refused(queue, reply, "EXISTS")) {
         if (queue->state == QUEUE_UP) { read_later(queue); }
         return;
     }
-    queue->control.seen = reply->type == RESP_INTEGER && reply->integer > 0 ? queue->control.seen + 1 : 0;
-    if (queue->control.seen >= SEEN_MOST) {
+    queue->control->seen = reply->type == RESP_INTEGER && reply->integer > 0 ? queue->control->seen + 1 : 0;
+    if (queue->control->seen >= SEEN_MOST) {
         read_control(queue);
     } else {
         read_later(queue);
@@ -280,23 +278,22 @@ void queue_on_control(int fd, short what, void *context)
     struct queue *queue = context;
     (void)fd;
     (void)what;
-    if (queue->state != QUEUE_UP || queue->control.busy || queue->control.out > 0) {
+    if (queue->state != QUEUE_UP || queue->control->busy || queue->control->out > 0) {
         return; /* the end of that read schedules the next */
     }
-    if (queue->housekeeping.elected) {
+    if (queue->elected) {
         read_control(queue);
     } else {
         char key[QUEUE_KEY_MAX];
         const char *const words[] = {"EXISTS", queue_key(queue, "control", "", key)}; /* no entries, no key */
-        queue->control.busy = true;
+        queue->control->busy = true;
         queue_command(queue, 2, words, on_checked, queue);
     }
 }
 
 void queue_control_start(struct queue *queue)
 {
-    queue->housekeeping.elected = false;
-    queue->control.seen = 0;
-    queue->control.after = (struct entry_id){0};
+    queue->control->seen = 0;
+    queue->control->after = (struct entry_id){0};
     read_in(queue, 0);
 }

@@ -1,9 +1,4 @@
-/* Reads entries from Redis: new ones of several classes in one XREADGROUP, our own of one class after a reconnect, and
- * those that a script claims for us.
- *
- * An entry that is too large for the reader is dropped as it arrives (RESP_CUT) and its request is answered by its id,
- * unread. If the whole answer is too large, we own the other entries, too, and READ_OWN reads them again. */
-#include "redis/queue_task.h"
+#include "redis/queue_read.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -12,237 +7,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "redis/queue_neighbours.h"
 
 enum { READ_GRACE_MS = 2000, ASIDE_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
 
 static void on_claimed(void *context, const struct resp_value *reply);
-
-/* --- Entries out of RESP ------------------------------------------------------------------------------------------ */
-
-/* The shape of answers is not trusted: every type is checked before use. */
-
-static enum status malformed(struct err *err)
-{
-    return err_set(err, STATUS_BAD_INPUT, "Redis answered with stream entries of an unknown shape");
-}
-
-static bool grow(void **items, size_t *capacity, size_t wanted, size_t size)
-{
-    if (wanted <= *capacity) { return true; }
-    size_t more = wanted < 64 ? 64 : wanted + wanted / 2;
-    void *bigger = realloc(*items, more * size);
-    if (bigger) {
-        *items = bigger;
-        *capacity = more;
-    }
-    return bigger;
-}
-
-/* Makes room for all entries and fields: entries point into the fields, which must not move (and are never NULL). */
-static enum status prepare(struct entries *entries, size_t count, size_t fields, struct err *err)
-{
-    void *items = entries->items, *field_items = entries->fields;
-    bool ok = grow(&items, &entries->capacity, count, sizeof *entries->items);
-    entries->items = items;
-    ok = grow(&field_items, &entries->field_capacity, fields + 1, sizeof *entries->fields) && ok;
-    entries->fields = field_items;
-    entries->count = 0;
-    entries->more = false;
-    entries->last = entries->first = (struct entry_id){0};
-    return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for stream entries");
-}
-
-static bool read_fields(const struct resp_value *list, struct entry_field *to)
-{
-    for (size_t i = 0; i + 1 < list->count; i += 2) {
-        const struct resp_value *name = &list->items[i], *value = &list->items[i + 1];
-        if (name->type != RESP_STRING || value->type != RESP_STRING) { return false; }
-        to[i / 2] = (struct entry_field){name->bytes, name->length, value->bytes, value->length};
-    }
-    return list->count % 2 == 0;
-}
-
-/* Adds up the entries of a list and their fields, which are item `at` of each entry. An entry of XREADGROUP (at 1) may
- * be cut. False: another shape. */
-static bool count_fields(const struct resp_value *list, size_t at, size_t *count, size_t *fields)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        const struct resp_value *entry = &list->items[i];
-        bool whole = entry->type == RESP_ARRAY && entry->count == at + 1;
-        if (!whole && (at > 1 || entry->type != RESP_CUT)) { return false; }
-        *fields += whole ? entry->items[at].count / 2 : 0;
-    }
-    *count += list->count;
-    return true;
-}
-
-/* Returns CLASS_COUNT if it is not one of our streams. */
-static enum request_class class_of(const struct resp_value *name, const char *const streams[CLASS_COUNT])
-{
-    int c = 0;
-    while (c < CLASS_COUNT && !resp_equals(name, streams[c])) { c++; }
-    return (enum request_class)c;
-}
-
-/* The bytes of an entry's fields, including dropped ones; `cut`: some were dropped. */
-static uint64_t weigh(const struct resp_value *fields, bool *cut)
-{
-    uint64_t bytes = fields->type == RESP_CUT ? fields->length : 0;
-    *cut = fields->type == RESP_CUT;
-    for (size_t i = 0; i < fields->count; i++) {
-        bytes += fields->items[i].length;
-        *cut = *cut || fields->items[i].type == RESP_CUT;
-    }
-    return bytes;
-}
-
-bool entry_weighed(const struct resp_value *from, struct entry_id *id, uint64_t *bytes)
-{
-    bool cut;
-    if (from->type != RESP_ARRAY || from->count != 2 || !resp_entry_id(&from->items[0], id)) { return false; }
-    *bytes = weigh(&from->items[1], &cut);
-    return true;
-}
-
-struct reading {
-    struct entries *entries;
-    struct entry_field *fields; /* the next free ones */
-    uint64_t most_bytes;
-};
-
-/* Appends one entry, or sets `more` if it did not fit. False: another shape. */
-static bool read_entry(struct reading *reading, const struct resp_value *from, enum request_class class)
-{
-    struct entries *entries = reading->entries;
-    struct entry entry = {.class = class};
-    bool cut = from->type == RESP_CUT || from->items[0].type == RESP_CUT;
-    if (cut) {
-        entries->more = true;
-        return true;
-    }
-    const struct resp_value *own = &from->items[1];
-    if (!resp_entry_id(&from->items[0], &entry.id)) { return false; }
-    uint64_t bytes = weigh(own, &cut);
-    if (cut && bytes <= reading->most_bytes && entries->count > 0) {
-        entries->more = true;
-        return true;
-    }
-    entry.oversize = cut;
-    entry.oversize_bytes = cut ? bytes : 0;
-    entry.vanished = own->type == RESP_NIL;
-    if (!cut && !entry.vanished) {
-        if (own->type != RESP_ARRAY || !read_fields(own, reading->fields)) { return false; }
-        entry.fields = reading->fields;
-        entry.field_count = own->count / 2;
-        reading->fields += entry.field_count;
-    }
-    entries->items[entries->count++] = entry;
-    entries->last = entry.id;
-    return true;
-}
-
-static bool is_stream(const struct resp_value *stream, const char *const streams[CLASS_COUNT])
-{
-    return stream->type == RESP_ARRAY && stream->count == 2 && class_of(&stream->items[0], streams) < CLASS_COUNT &&
-           (stream->items[1].type == RESP_ARRAY || stream->items[1].type == RESP_CUT);
-}
-
-enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
-                              const char *const streams[CLASS_COUNT], uint64_t most_bytes, struct err *err)
-{
-    size_t count = 0, field_count = 0;
-    bool cut = answer->type == RESP_CUT;
-    if (answer->type != RESP_NIL && answer->type != RESP_ARRAY && !cut) { return malformed(err); }
-    for (size_t i = 0; i < answer->count; i++) {
-        const struct resp_value *stream = &answer->items[i];
-        if (stream->type != RESP_CUT &&
-            (!is_stream(stream, streams) || !count_fields(&stream->items[1], 1, &count, &field_count))) {
-            return malformed(err);
-        }
-    }
-    TRY(prepare(entries, count, field_count, err));
-    struct reading reading = {entries, entries->fields, most_bytes};
-    entries->more = cut;
-    for (size_t i = 0; i < answer->count && !entries->more; i++) {
-        const struct resp_value *stream = &answer->items[i];
-        if (stream->type == RESP_CUT || stream->items[1].type == RESP_CUT) {
-            entries->more = true;
-            break;
-        }
-        const struct resp_value *list = &stream->items[1];
-        for (size_t at = 0; !entries->more && at < list->count; at++) {
-            if (!read_entry(&reading, &list->items[at], class_of(&stream->items[0], streams))) {
-                return malformed(err);
-            }
-        }
-    }
-    return STATUS_OK;
-}
-
-static bool read_claimed(const struct resp_value *from, enum request_class class, struct entry_field *fields,
-                         struct entry *to)
-{
-    *to = (struct entry){.class = class, .fields = fields, .field_count = from->items[3].count / 2};
-    if (!resp_entry_id(&from->items[0], &to->id) || from->items[1].type != RESP_INTEGER ||
-        from->items[2].type != RESP_INTEGER || from->items[3].type != RESP_ARRAY) {
-        return false;
-    }
-    long long how = from->items[1].integer, runs = from->items[2].integer;
-    to->origin = how ? ORIGIN_RECLAIMED : ORIGIN_RELEASED;
-    to->urgent = how == 2;
-    to->unread = how == 3;
-    to->group_run = runs < 0;
-    to->quarantine_runs = runs < 0 ? 0 : runs > 1000 ? 1000 : (uint32_t)runs;
-    return read_fields(&from->items[3], fields);
-}
-
-/* Appends entries of which only the id is known. */
-static bool read_ids(struct entries *entries, const struct resp_value *list, const struct entry *like)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        struct entry *entry = &entries->items[entries->count++];
-        *entry = *like;
-        if (!resp_entry_id(&list->items[i], &entry->id)) { return false; }
-    }
-    return true;
-}
-
-static bool is_claim(const struct resp_value *answer)
-{
-    bool ok = answer->type == RESP_ARRAY && answer->count >= 4 && answer->count <= 6;
-    for (size_t i = 0; ok && i < 3; i++) { ok = answer->items[i].type == RESP_ARRAY; }
-    return ok && answer->items[3].type == RESP_INTEGER;
-}
-
-enum status entries_from_claim(struct entries *entries, const struct resp_value *answer, enum request_class class,
-                               struct err *err)
-{
-    size_t count = 0, field_count = 0;
-    if (!is_claim(answer) || !count_fields(&answer->items[0], 3, &count, &field_count)) { return malformed(err); }
-    const struct resp_value *claimed = &answer->items[0], *vanished = &answer->items[1], *large = &answer->items[2];
-    enum status status = prepare(entries, count + vanished->count + large->count, field_count, err);
-    struct entry_field *fields = entries->fields;
-    bool ok = true;
-    for (size_t i = 0; !status && ok && i < claimed->count; i++) {
-        ok = read_claimed(&claimed->items[i], class, fields, &entries->items[entries->count]);
-        fields += entries->items[entries->count++].field_count;
-    }
-    struct entry gone = {.class = class, .origin = ORIGIN_RECLAIMED, .vanished = true};
-    struct entry unread = {.class = class, .origin = ORIGIN_RECLAIMED, .oversize = true};
-    ok = ok && !status && read_ids(entries, vanished, &gone) && read_ids(entries, large, &unread);
-    ok = ok &&
-         (answer->count < 5 || answer->items[4].type == RESP_ARRAY || resp_entry_id(&answer->items[4], &entries->last));
-    ok = ok && (answer->count < 6 || resp_entry_id(&answer->items[5], &entries->first));
-    entries->more = answer->items[3].integer != 0;
-    return status ? status : ok ? STATUS_OK : malformed(err);
-}
-
-void entries_free(struct entries *entries)
-{
-    free(entries->items);
-    free(entries->fields);
-    *entries = (struct entries){0};
-}
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
 
@@ -251,16 +20,16 @@ static void give_entries(struct task *task)
 {
     struct queue *queue = task->queue;
     struct event event = queue_task_event(task, false);
-    event.entries.entries = queue->entries.items;
-    event.entries.count = queue->entries.count;
-    event.entries.more = queue->entries.more;
-    event.entries.last = queue->entries.last;
-    event.entries.first = queue->entries.first;
+    event.entries.entries = queue->reads->entries.items;
+    event.entries.count = queue->reads->entries.count;
+    event.entries.more = queue->reads->entries.more;
+    event.entries.last = queue->reads->entries.last;
+    event.entries.first = queue->reads->entries.first;
     free(task);
     queue->options.on_event(queue->options.context, &event);
 }
 
-static void give_up(struct task *task, const struct err *err)
+static void fail_and_disconnect(struct task *task, const struct err *err)
 {
     struct queue *queue = task->queue;
     queue_task_fail(task);
@@ -278,11 +47,11 @@ static void on_entries(void *context, const struct resp_value *reply)
     struct err err;
     if (!queue_task_answered(task, reply, "XREADGROUP")) { return; }
     for (int c = 0; c < CLASS_COUNT; c++) { streams[c] = queue->streams[c]; }
-    if (entries_from_read(&queue->entries, reply, streams, queue->options.max_reply_bytes / CUT_PART, &err)) {
-        give_up(task, &err);
+    if (entries_from_read(&queue->reads->entries, reply, streams, queue->options.max_reply_bytes / CUT_PART, &err)) {
+        fail_and_disconnect(task, &err);
         return;
     }
-    if (own && queue->entries.count == task->action.read.count) { queue->entries.more = true; }
+    if (own && queue->reads->entries.count == task->action.read.count) { queue->reads->entries.more = true; }
     give_entries(task);
 }
 
@@ -302,14 +71,14 @@ static void send_read(struct task *task, uint32_t count, uint32_t block_ms, cons
     command_text(&command, "STREAMS");
     size_t streams = 0;
     for (int c = 0; c < CLASS_COUNT; c++) {
-        if (queue->reading[c]) {
+        if (queue->reads->reading[c]) {
             queue_add_stream(queue, &command, (enum request_class)c);
             streams++;
         }
     }
     for (; streams > 0; streams--) { command_text(&command, from); }
     if (connection_send_command(queue->reader, &command, block_ms + READ_GRACE_MS, on_entries, task, &err)) {
-        give_up(task, &err);
+        fail_and_disconnect(task, &err);
     }
 }
 
@@ -320,7 +89,7 @@ void queue_read(struct task *task)
     uint32_t least = 0;
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint32_t count = queue_serves(queue, (enum request_class)c) ? action->read.counts[c] : 0;
-        queue->reading[c] = count > 0;
+        queue->reads->reading[c] = count > 0;
         least = count && (!least || count < least) ? count : least;
     }
     if (least) {
@@ -361,18 +130,19 @@ static void on_listed(void *context, const struct resp_value *reply)
     struct queue *queue = task->queue;
     struct err err;
     if (!queue_task_answered(task, reply, "XPENDING")) { return; }
-    enum status status = reply->type == RESP_ARRAY ? prepare(&queue->entries, reply->count, 0, &err) : malformed(&err);
+    enum status status = reply->type == RESP_ARRAY ? entries_prepare(&queue->reads->entries, reply->count, 0, &err)
+                                                   : entries_malformed(&err);
     for (size_t i = 0; !status && i < reply->count; i++) {
-        struct entry *entry = &queue->entries.items[queue->entries.count++];
+        struct entry *entry = &queue->reads->entries.items[queue->reads->entries.count++];
         *entry = (struct entry){.class = task->action.read.class};
-        if (!read_pending_id(&reply->items[i], &entry->id)) { status = malformed(&err); }
-        queue->entries.last = entry->id;
+        if (!read_pending_id(&reply->items[i], &entry->id)) { status = entries_malformed(&err); }
+        queue->reads->entries.last = entry->id;
     }
     if (status) {
-        give_up(task, &err);
+        fail_and_disconnect(task, &err);
         return;
     }
-    queue->entries.more = reply->count == task->action.read.count;
+    queue->reads->entries.more = reply->count == task->action.read.count;
     give_entries(task);
 }
 
@@ -383,7 +153,7 @@ static void list_own(struct task *task)
     struct err err;
     write_pending_command(&command, queue, task->action.read.class, task->action.read.after, task->action.read.count);
     if (connection_command(queue->reader, 7, command.words, NULL, READ_GRACE_MS, on_listed, task, &err)) {
-        give_up(task, &err);
+        fail_and_disconnect(task, &err);
     }
 }
 
@@ -413,8 +183,8 @@ void queue_read_own(struct task *task)
         ask_address(task);
         return;
     }
-    memset(queue->reading, 0, sizeof queue->reading);
-    queue->reading[task->action.read.class] = true;
+    memset(queue->reads->reading, 0, sizeof queue->reads->reading);
+    queue->reads->reading[task->action.read.class] = true;
     entry_id_format(task->action.read.after, from);
     send_read(task, task->action.read.count, 0, from);
 }
@@ -511,8 +281,8 @@ static struct consumer_name read_word(char *word)
  * whose name does not fit remains the housekeeper's. */
 static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
 {
-    char *left = queue->claims.left[class];
-    size_t length = 0, size = sizeof queue->claims.left[class];
+    char *left = queue->reads->left[class];
+    size_t length = 0, size = sizeof queue->reads->left[class];
     left[0] = '\0';
     for (size_t i = 0; names && names->type == RESP_ARRAY && i < names->count; i++) {
         const struct consumer_name name = {names->items[i].bytes, names->items[i].length};
@@ -525,21 +295,38 @@ static void note_left(struct queue *queue, enum request_class class, const struc
     }
 }
 
+void queue_add_left(const struct queue *queue, struct command *command)
+{
+    char left[QUEUE_FOUND_MAX];
+    size_t length = 0;
+    left[0] = '\0';
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        length += (size_t)snprintf(left + length, sizeof left - length, "%s", queue->reads->left[c]);
+    }
+    command_bytes(command, left, length > 0 ? length - 1 : 0); /* without the last space */
+}
+
+void queue_take_found(struct queue *queue, const char *found)
+{
+    snprintf(queue->reads->found, sizeof queue->reads->found, "%s", found);
+    if (!queue->elected) { memset(queue->reads->left, 0, sizeof queue->reads->left); }
+}
+
 static void on_claimed(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
     struct queue *queue = task->queue;
     struct err err;
     if (!queue_task_answered(task, reply, "claiming entries")) { return; }
-    if (entries_from_claim(&queue->entries, reply, task->action.read.class, &err)) {
-        give_up(task, &err);
+    if (entries_from_claim(&queue->reads->entries, reply, task->action.read.class, &err)) {
+        fail_and_disconnect(task, &err);
     } else {
         if (task->action.kind == ACTION_RECLAIM && reply->count > 4) {
             note_left(queue, task->action.read.class, &reply->items[4]);
         }
-        if (task->action.kind == ACTION_SWEEP && queue->entries.count > 0) {
+        if (task->action.kind == ACTION_SWEEP && queue->reads->entries.count > 0) {
             log_warn("orphans_found", log_str("queue", queue->options.name),
-                     log_int("entries", (int64_t)queue->entries.count));
+                     log_int("entries", (int64_t)queue->reads->entries.count));
         }
         give_entries(task);
     }
@@ -576,7 +363,7 @@ static bool worth_judging(struct task *task, const struct resp_value *consumers)
         const struct resp_value *consumer = consumer_at(consumers, i);
         if (consumer && !resp_equals(&consumer->items[1], queue->worker) && holds_some(consumer)) { return true; }
     }
-    return queue->claims.judged[task->action.read.class]++ % TIDY_EVERY == 0;
+    return queue->reads->judged[task->action.read.class]++ % TIDY_EVERY == 0;
 }
 
 /* Logs a consumer that is no worker but holds entries: when it is first seen, and again if it comes back after a while.
@@ -586,7 +373,7 @@ static void log_foreign(struct queue *queue, const struct consumer_name *name, l
     enum { FORGET_S = 60, SHOWN = 132 };
     char word[3 * SHOWN + 2];
     uint64_t now_ns = clock_now_ns(), hash = 0xcbf29ce484222325u; /* FNV-1a */
-    struct foreign *known = queue->claims.foreign, *oldest = known;
+    struct foreign *known = queue->reads->foreign, *oldest = known;
     for (size_t i = 0; i < name->length; i++) { hash = (hash ^ (unsigned char)name->bytes[i]) * 0x100000001b3u; }
     for (struct foreign *at = known; at < known + FOREIGN_KNOWN && oldest->hash != hash; at++) {
         if (at->hash == hash || at->seen_ns < oldest->seen_ns) { oldest = at; }
@@ -607,7 +394,7 @@ static size_t found_names(const struct queue *queue, char *words, size_t size, s
 {
     size_t count = 0;
     char *rest = words;
-    snprintf(words, size, "%s", queue->claims.found);
+    snprintf(words, size, "%s", queue->reads->found);
     for (char *word; count < most && (word = strtok_r(rest, " ", &rest));) {
         struct consumer_name name = read_word(word);
         if (is_other(queue, &name)) { names[count++] = name; }
@@ -620,7 +407,7 @@ static size_t listed_names(struct task *task, const struct resp_value *consumers
                            size_t most)
 {
     struct queue *queue = task->queue;
-    size_t *offset = &queue->claims.offset[task->action.read.class], count = 0, seen = 0;
+    size_t *offset = &queue->reads->offset[task->action.read.class], count = 0, seen = 0;
     size_t start = consumers->count > 0 ? *offset % consumers->count : 0;
     for (; seen < consumers->count && count < most; seen++) {
         const struct resp_value *consumer = consumer_at(consumers, (start + seen) % consumers->count);

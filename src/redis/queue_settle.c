@@ -1,14 +1,13 @@
-/* Sends requests to Redis and receives their verdicts: settle, defer, charge (records a run before it starts), release.
- *
- * One ACTION_SETTLE becomes a script call for each stream and each script. The answer to the last call ends the action.
- */
+#include "redis/queue_settle.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "redis/queue_task.h"
+#include "redis/queue_cancel.h"
+#include "redis/queue_ends.h"
 #include "schedule/reply.h"
 
 enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };
@@ -256,12 +255,6 @@ struct batch_call {
     struct request_list requests;
 };
 
-void queue_answered(struct task *task, struct request_list *requests)
-{
-    request_list_join(&task->answered, requests);
-    if (--task->calls == 0) { queue_task_end(task, queue_task_event(task, task->failed)); }
-}
-
 /* Translates a script's number for a request; the heads of the scripts list them. */
 static enum verdict verdict_of(long long result)
 {
@@ -285,7 +278,7 @@ static enum verdict verdict_of(long long result)
 
 void queue_log_unlogged(struct queue *queue)
 {
-    struct settling *settling = &queue->settling;
+    struct queue_settling *settling = queue->settling;
     if (settling->refusals.unlogged > 0) {
         log_info("requests_refused", log_str("queue", queue->options.name),
                  log_int("more", (int64_t)settling->refusals.unlogged));
@@ -304,7 +297,7 @@ static enum log_level level_of(struct queue *queue, enum outcome outcome)
 {
     enum { LOGGED_MOST = 5 };
     if (outcome == OUTCOME_DEAD || outcome == OUTCOME_GONE) { return LOG_WARN; }
-    struct logged *logged = outcome == OUTCOME_DEFER ? &queue->settling.retries : &queue->settling.refusals;
+    struct logged *logged = outcome == OUTCOME_DEFER ? &queue->settling->retries : &queue->settling->refusals;
     if (logged->lines < LOGGED_MOST) {
         logged->lines++;
         return LOG_INFO;
@@ -340,10 +333,10 @@ static void log_failure(struct queue *queue, const struct request *request)
 static void log_ignored(struct queue *queue, const struct request *request)
 {
     enum { PAUSE_S = 60 };
-    uint64_t now_ns = clock_now_ns(), last_ns = queue->settling.ignored_ns;
+    uint64_t now_ns = clock_now_ns(), last_ns = queue->settling->ignored_ns;
     const char *names = request->identity.ignored;
     if (last_ns != 0 && now_ns - last_ns < PAUSE_S * NS_PER_S) { return; }
-    queue->settling.ignored_ns = now_ns;
+    queue->settling->ignored_ns = now_ns;
     const char *comma = memchr(names, ',', request->identity.ignored_bytes);
     const char *nearest =
         request_nearest_field(names, comma ? (size_t)(comma - names) : (size_t)request->identity.ignored_bytes);
@@ -369,7 +362,7 @@ static void apply_result(struct queue *queue, enum script script, struct request
         queue_count(queue, request->identity.class,
                     request->lifetime.outcome == OUTCOME_DONE ? CODE_NONE : (int)request->retry.code);
         if (request->identity.ignored) {
-            queue->housekeeping.ended.ignored++;
+            queue_count_ignored(queue);
             log_ignored(queue, request);
         }
     }
@@ -422,13 +415,13 @@ static void on_called(void *context, const struct resp_value *reply)
  * for a while replies travel in their settle, whose answer says why. */
 void queue_not_staged(struct queue *queue)
 {
-    queue->settling.stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
+    queue->settling->stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
 }
 
 /* Decides which of these replies are staged; returns whether any is. */
 static bool choose_staged(const struct queue *queue, const struct request_list *requests)
 {
-    bool may = clock_now_ns() >= queue->settling.stage_from_ns, any = false;
+    bool may = clock_now_ns() >= queue->settling->stage_from_ns, any = false;
     for (struct request *request = requests->first; request; request = request->next) {
         request->output.staged =
             may && request->lifetime.outcome == OUTCOME_DONE && request->output.reply.length >= STAGE_BYTES;
@@ -444,7 +437,7 @@ static enum status send_queued(struct queue *queue, struct command *command, str
     return connection_send_command(queue->writer, command, queue->options.command_timeout_ms, NULL, NULL, err);
 }
 
-static enum status stage(struct queue *queue, const struct request *request, struct err *err)
+static enum status stage_reply(struct queue *queue, const struct request *request, struct err *err)
 {
     char key[QUEUE_KEY_MAX];
     struct command fields = {0};
@@ -472,7 +465,7 @@ static void send_staged(struct queue *queue, const struct request_list *requests
     enum status status = send_queued(queue, &multi, &err);
     for (const struct request *request = requests->first; request && !status; request = request->next) {
         if (!request->output.staged) { continue; }
-        status = stage(queue, request, &err);
+        status = stage_reply(queue, request, &err);
         command_text(&cleanup, stage_key(queue, request, key));
     }
     status = status ? status : send_queued(queue, settle, &err);
@@ -523,14 +516,24 @@ static void send_call(struct task *task, enum script script, struct request_list
     }
 }
 
-/* --- Actions ------------------------------------------------------------------------------------------------------ */
-
 /* Sends one call for the requests of each stream; the worker limits their number. */
 static void send_calls(struct task *task, enum script script, struct request_list requests[CLASS_COUNT])
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         if (requests[c].first) { send_call(task, script, &requests[c]); }
     }
+}
+
+static void send_requests(struct task *task, enum script script)
+{
+    struct request_list requests[CLASS_COUNT] = {0};
+    struct request *request;
+    task->calls = 1;
+    while ((request = request_list_pop(&task->action.requests))) {
+        request_list_push(&requests[request->identity.class], request);
+    }
+    send_calls(task, script, requests);
+    queue_answered(task, &(struct request_list){0});
 }
 
 void queue_settle(struct task *task)
@@ -551,101 +554,7 @@ void queue_settle(struct task *task)
     queue_answered(task, &(struct request_list){0});
 }
 
-static void send_requests(struct task *task, enum script script)
-{
-    struct request_list requests[CLASS_COUNT] = {0};
-    struct request *request;
-    task->calls = 1;
-    while ((request = request_list_pop(&task->action.requests))) {
-        request_list_push(&requests[request->identity.class], request);
-    }
-    send_calls(task, script, requests);
-    queue_answered(task, &(struct request_list){0});
-}
-
 void queue_record_run(struct task *task)
 {
     send_requests(task, SCRIPT_CHARGE);
-}
-
-/* --- RELEASE ------------------------------------------------------------------------------------------------------ */
-
-/* The extent of a release, as lua/release reads it in ARGV. */
-enum { ONLY_THESE, ALL_OF_STREAM, ALL_AND_SIGN_OFF };
-
-static void sign_off(struct task *task);
-
-/* Called when a call has ended, and when all calls are sent. */
-static void release_ended(struct task *task)
-{
-    if (--task->calls > 0) { return; }
-    if (!task->failed && task->action.last) {
-        sign_off(task);
-    } else {
-        queue_task_end(task, queue_task_event(task, task->failed));
-    }
-}
-
-static void on_released(void *context, const struct resp_value *reply)
-{
-    struct task *task = context;
-    bool ok = reply && !queue_refused(task->queue, reply, "lua/release");
-    task->failed = task->failed || !ok;
-    task->more = ok && reply->type == RESP_ARRAY && reply->count > 2 && reply->items[2].integer != 0;
-    release_ended(task);
-}
-
-/* Sends one call for the requests from `first` up to `end`. */
-static void send_release(struct task *task, enum request_class class, int last, const struct request *first,
-                         const struct request *end)
-{
-    struct queue *queue = task->queue;
-    struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_RELEASE, 5, &command);
-    queue_add_stream(queue, &command, class);
-    queue_add_key(queue, &command, "alive:", queue->worker);
-    queue_add_keys(queue, &command, "trouble", "workers", "housekeeper", NULL);
-    command_text(&command, queue->worker);
-    command_text(&command, queue->token);
-    command_number(&command, (uint64_t)last);
-    command_text(&command, class_prefixes[class]);
-    for (; first != end; first = first->next) { queue_add_entry_id(&command, first->identity.entry); }
-    task->calls++;
-    queue_call(queue, &command, on_released, task);
-}
-
-/* Releases all entries that we own in each usable stream, even unknown ones, one call at a time; the last call drops
- * our name. */
-static void sign_off(struct task *task)
-{
-    int last = CLASS_LOW;
-    while (last > CLASS_HIGH && !queue_serves(task->queue, (enum request_class)last)) { last--; }
-    if (!task->more) {
-        do {
-            task->signing_off++;
-        } while (task->signing_off < last && !queue_serves(task->queue, (enum request_class)task->signing_off));
-    }
-    task->more = false;
-    if (task->signing_off <= last) {
-        send_release(task, (enum request_class)task->signing_off,
-                     task->signing_off == last ? ALL_AND_SIGN_OFF : ALL_OF_STREAM, NULL, NULL);
-    } else {
-        queue_task_end(task, queue_task_event(task, false));
-    }
-}
-
-/* Adjacent requests of one stream share a call; the worker limits their number. */
-void queue_release(struct task *task)
-{
-    const struct request *first = task->action.requests.first;
-    if (task->action.last) { queue_count_last(task->queue); }
-    task->signing_off = -1; /* before the first class */
-    task->calls = 1;        /* held by this function until all are sent */
-    while (first) {
-        const struct request *end = first;
-        while (end && end->identity.class == first->identity.class) { end = end->next; }
-        send_release(task, first->identity.class, ONLY_THESE, first, end);
-        first = end;
-    }
-    release_ended(task);
 }

@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/duration.h"
 #include "base/edit_distance.h"
 #include "base/utf8.h"
 #include "schedule/inputs.h"
 #include "schedule/reply.h"
 
-#define DAY_MS UINT64_C(86400000)
 #define REPLY_MOST_BYTES ((size_t)512 << 20) /* Redis' proto-max-bulk-len */
 #define DELAY_MOST_MS (30 * DAY_MS)
 #define EXPIRES_MOST_MS (366 * DAY_MS)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "redis/queue_task.h"
+#include "redis/queue_entries.h"
 #include "redis/resp.h"
 
 enum { MAX_BYTES = 1 << 16, DEPTH = 12 };
