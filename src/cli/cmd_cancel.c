@@ -8,7 +8,7 @@
 #include "operator/own_id.h"
 #include "schedule/request.h"
 
-static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+static enum status cancel_requests(struct session *session, const struct invocation *invocation, struct err *err)
 {
     size_t missing = 0;
     for (size_t i = 0; i < invocation->operand_count; i++) {
@@ -31,7 +31,7 @@ static enum status body(struct session *session, const struct invocation *invoca
                    session->queue);
 }
 
-static int run(struct invocation *invocation)
+static int run_cancel(struct invocation *invocation)
 {
     if (invocation->operand_count == 0) {
         fprintf(stderr, "sluice cancel: needs the ID of a request: its own `id`, or what XADD answered, with high: or "
@@ -50,7 +50,7 @@ static int run(struct invocation *invocation)
             return EX_USAGE;
         }
     }
-    return invocation_run_one(invocation, body);
+    return invocation_run_one(invocation, cancel_requests);
 }
 
 const struct subcommand command_cancel = {
@@ -64,5 +64,5 @@ const struct subcommand command_cancel = {
         "it within a moment, also while the queue is paused, and the reply then says `cancelled`. A request that is\n"
         "finished, or a name that is unknown, stays as it is. An `id` is searched for among a million unfinished\n"
         "requests at most; all that have it are cancelled, and exit 69 says that none has.",
-    .run = run,
+    .run = run_cancel,
 };

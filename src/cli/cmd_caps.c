@@ -20,7 +20,7 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+static enum status set_caps(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
     long long caps[CAPS] = {own->high, own->normal, own->low, own->later};
@@ -36,9 +36,9 @@ static enum status body(struct session *session, const struct invocation *invoca
     return STATUS_OK;
 }
 
-static int run(struct invocation *invocation)
+static int run_caps(struct invocation *invocation)
 {
-    return invocation_run(invocation, body);
+    return invocation_run(invocation, set_caps);
 }
 
 const struct subcommand command_caps = {
@@ -53,5 +53,5 @@ const struct subcommand command_caps = {
         "printed. Where the configuration lists several queues and --queue names none of them, each gets the same\n"
         "caps.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_caps,
 };

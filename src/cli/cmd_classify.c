@@ -264,7 +264,7 @@ static enum status run_job(struct job *job, const struct config *config, struct 
     return status;
 }
 
-static int run(struct invocation *invocation, enum request_task task)
+static int run_task(struct invocation *invocation, enum request_task task)
 {
     struct job job = {.own = invocation->own, .task = task, .wake_fd = -1};
     struct err err;
@@ -278,12 +278,12 @@ static int run(struct invocation *invocation, enum request_task task)
 
 static int run_classify(struct invocation *invocation)
 {
-    return run(invocation, TASK_CLASSIFY);
+    return run_task(invocation, TASK_CLASSIFY);
 }
 
 static int run_rerank(struct invocation *invocation)
 {
-    return run(invocation, TASK_RERANK);
+    return run_task(invocation, TASK_RERANK);
 }
 
 const struct subcommand command_classify = {

@@ -17,13 +17,13 @@ static bool is_auto(const struct setting *setting, const char *text)
     return setting->automatic && strcmp(text, "auto") == 0;
 }
 
-static const char *quote(const struct setting *setting, const char *text)
+static const char *quote_value(const struct setting *setting, const char *text)
 {
     bool is_text = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE || is_auto(setting, text);
     return is_text && text[0] != '\0' ? "\"" : "";
 }
 
-static int run(struct invocation *invocation)
+static int run_config(struct invocation *invocation)
 {
     const struct config *config = &invocation->config;
     size_t count;
@@ -36,7 +36,7 @@ static int run(struct invocation *invocation)
     for (size_t i = 0; i < count; i++) {
         char value[4200], name[SETTING_NAME_MAX];
         setting_format(&table[i], config, value, sizeof value);
-        const char *mark = quote(&table[i], value);
+        const char *mark = quote_value(&table[i], value);
         char shown[4300];
         snprintf(shown, sizeof shown, "%s%s%s", mark, value[0] == '\0' ? "null" : value, mark);
         printf("%-22s %-28s # ", table[i].key, shown);
@@ -71,5 +71,5 @@ const struct subcommand command_config = {
     .summary = "Print the settings in effect and where each came from",
     .explanation = "Each value comes from the highest of: flag, environment, file, default. The keys are explained in\n"
                    "share/sluice/sluice.json, in the source config/sluice.json.",
-    .run = run,
+    .run = run_config,
 };

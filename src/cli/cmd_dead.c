@@ -145,7 +145,7 @@ static const struct verb *find_verb(const struct invocation *invocation)
     return NULL;
 }
 
-static bool filtered(const struct own *own)
+static bool has_filter(const struct own *own)
 {
     return own->code || own->id || own->older_than || own->newer_than;
 }
@@ -158,8 +158,8 @@ static const char *find_problem(const struct invocation *invocation, const struc
     if (!verb) { return "the first word must be list, show, requeue, delete or purge"; }
     if (own->json && strcmp(verb->name, "list") != 0) { return "--json is for list"; }
     if (letters > 0 && !verb->takes_letters) { return "list and purge take no letters, only filters"; }
-    if (letters > 0 && (filtered(own) || own->all)) { return "name letters, or use filters and --all, not both"; }
-    if (strcmp(verb->name, "show") == 0 && letters == 0 && !filtered(own) && !own->all) {
+    if (letters > 0 && (has_filter(own) || own->all)) { return "name letters, or use filters and --all, not both"; }
+    if (strcmp(verb->name, "show") == 0 && letters == 0 && !has_filter(own) && !own->all) {
         return "show needs a letter (the first column of sluice dead list), a filter, or --all";
     }
     if (verb->changes && letters == 0 && !own->all && !own->dry_run) {
@@ -169,7 +169,7 @@ static const char *find_problem(const struct invocation *invocation, const struc
     return NULL;
 }
 
-static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+static enum status handle_letters(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
     const struct verb *verb = find_verb(invocation);
@@ -188,7 +188,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     }
     if (verb->did) { printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did); }
     if (!verb->did && status == STATUS_OK && work.done == 0) { /* standard output has letters only */
-        fprintf(stderr, "no dead letter in queue %s%s\n", session->queue, filtered(own) ? " matches" : "");
+        fprintf(stderr, "no dead letter in queue %s%s\n", session->queue, has_filter(own) ? " matches" : "");
     }
     if (status == STATUS_OK && work.bodiless > 0) {
         return err_set(err, STATUS_BAD_INPUT, "%" PRIu64 " letters could not be requeued", work.bodiless);
@@ -196,14 +196,15 @@ static enum status body(struct session *session, const struct invocation *invoca
     return status;
 }
 
-static int run(struct invocation *invocation)
+static int run_dead(struct invocation *invocation)
 {
     const char *problem = find_problem(invocation, find_verb(invocation));
     if (problem) {
         fprintf(stderr, "sluice dead: %s\n", problem);
         return EX_USAGE;
     }
-    return invocation->operand_count > 1 ? invocation_run_one(invocation, body) : invocation_run(invocation, body);
+    return invocation->operand_count > 1 ? invocation_run_one(invocation, handle_letters)
+                                         : invocation_run(invocation, handle_letters);
 }
 
 const struct subcommand command_dead = {
@@ -218,5 +219,5 @@ const struct subcommand command_dead = {
         "delete   remove; purge is the same for many\n\n"
         "LETTER is the first column of list. Without one, --all means all that the filters let through.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_dead,
 };

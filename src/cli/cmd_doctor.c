@@ -38,7 +38,7 @@ struct doctor {
 
 /* Prints and counts a finding about `what`. */
 PRINTF_LIKE(4, 5)
-static void say(struct doctor *doctor, enum finding finding, const char *what, const char *format, ...)
+static void report_finding(struct doctor *doctor, enum finding finding, const char *what, const char *format, ...)
 {
     static const char *const words[] = {[FINDING_OK] = "ok", [FINDING_WARN] = "warn", [FINDING_FAIL] = "fail"};
     doctor->warned += finding == FINDING_WARN;
@@ -78,22 +78,23 @@ static void check_version(struct doctor *doctor)
     const char *name = valkey ? "Valkey" : "Redis";
     if (!valkey) { info_field(doctor, "redis_version", version); }
     if (sscanf(version, "%u.%u.%u", &is.major, &is.minor, &is.patch) < 2 || is.major < 7) {
-        say(doctor, FINDING_FAIL, "version", "Redis %s: 7.0 or later is needed", version);
+        report_finding(doctor, FINDING_FAIL, "version", "Redis %s: 7.0 or later is needed", version);
         return;
     }
     for (const struct release *floor = valkey ? valkey_floors : redis_floors; floor->major; floor++) {
         if (floor->major == is.major && floor->minor == is.minor && is.patch < floor->patch) {
-            say(doctor, FINDING_WARN, "version", "%s %s has known security holes; use %u.%u.%u or later", name, version,
-                floor->major, floor->minor, floor->patch);
+            report_finding(doctor, FINDING_WARN, "version", "%s %s has known security holes; use %u.%u.%u or later",
+                           name, version, floor->major, floor->minor, floor->patch);
             return;
         }
     }
     if (!valkey && is.major == 7 && is.minor == 0) {
-        say(doctor, FINDING_OK, "version",
+        report_finding(
+            doctor, FINDING_OK, "version",
             "Redis %s; on Debian 12 the package must be 5:7.0.15-1~deb12u10 or later, which cannot be seen from here",
             version);
     } else {
-        say(doctor, FINDING_OK, "version", "%s %s", name, version);
+        report_finding(doctor, FINDING_OK, "version", "%s %s", name, version);
     }
 }
 
@@ -102,18 +103,18 @@ static void check_memory(struct doctor *doctor)
     char policy[64], most[64], used[64];
     info_field(doctor, "maxmemory_policy", policy);
     if (strcmp(policy, "noeviction") == 0) {
-        say(doctor, FINDING_OK, "eviction", "maxmemory-policy is noeviction");
+        report_finding(doctor, FINDING_OK, "eviction", "maxmemory-policy is noeviction");
     } else {
-        say(doctor, FINDING_FAIL, "eviction",
-            "maxmemory-policy is %s: Redis may throw requests and replies away; set noeviction", policy);
+        report_finding(doctor, FINDING_FAIL, "eviction",
+                       "maxmemory-policy is %s: Redis may throw requests and replies away; set noeviction", policy);
     }
     double limit = atof(info_field(doctor, "maxmemory", most)), now = atof(info_field(doctor, "used_memory", used));
     if (limit <= 0) {
-        say(doctor, FINDING_WARN, "memory",
-            "maxmemory is not set: Redis grows until the system ends it, and workers cannot stop in time");
+        report_finding(doctor, FINDING_WARN, "memory",
+                       "maxmemory is not set: Redis grows until the system ends it, and workers cannot stop in time");
     } else {
-        say(doctor, now > 0.85 * limit ? FINDING_WARN : FINDING_OK, "memory",
-            "%.0f %% of maxmemory in use; above 85 %% workers slow down", 100 * now / limit);
+        report_finding(doctor, now > 0.85 * limit ? FINDING_WARN : FINDING_OK, "memory",
+                       "%.0f %% of maxmemory in use; above 85 %% workers slow down", 100 * now / limit);
     }
 }
 
@@ -161,8 +162,8 @@ static void say_refused(struct doctor *doctor, const struct err *err)
                  : snapshot ? "its last snapshot failed: look at the disk's room, the directory and Redis' log"
                             : "look at the disk's room and at Redis' log";
     }
-    say(doctor, strstr(err->message, " NOPERM ") ? FINDING_WARN : FINDING_FAIL, "writes", "%s; %s", err->message,
-        advice);
+    report_finding(doctor, strstr(err->message, " NOPERM ") ? FINDING_WARN : FINDING_FAIL, "writes", "%s; %s",
+                   err->message, advice);
 }
 
 static void check_writes(struct doctor *doctor)
@@ -170,14 +171,15 @@ static void check_writes(struct doctor *doctor)
     char host[64], port[64], role[64];
     struct err err;
     if (strcmp(info_field(doctor, "role", role), "slave") == 0) {
-        say(doctor, FINDING_FAIL, "writes",
+        report_finding(
+            doctor, FINDING_FAIL, "writes",
             "this is a replica of %s:%s: workers serve requests only where Redis is master, and most replicas answer "
             "writes with READONLY",
             info_field(doctor, "master_host", host), info_field(doctor, "master_port", port));
     } else if (try_write(doctor, &err) != STATUS_OK) {
         say_refused(doctor, &err);
     } else {
-        say(doctor, FINDING_OK, "writes", "Redis takes them");
+        report_finding(doctor, FINDING_OK, "writes", "Redis takes them");
     }
 }
 
@@ -186,10 +188,10 @@ static void check_clock(struct doctor *doctor)
     enum { ALLOWED_MS = 2000 };
     long long skew_ms = (long long)clock_unix_ms() - (long long)doctor->session.redis_ms;
     bool far = llabs(skew_ms) > ALLOWED_MS;
-    say(doctor, far ? FINDING_WARN : FINDING_OK, "clock",
-        far ? "this host's clock is %lld ms ahead of Redis', by which deadlines and delays go"
-            : "this host's clock and Redis' differ by %lld ms",
-        skew_ms);
+    report_finding(doctor, far ? FINDING_WARN : FINDING_OK, "clock",
+                   far ? "this host's clock is %lld ms ahead of Redis', by which deadlines and delays go"
+                       : "this host's clock and Redis' differ by %lld ms",
+                   skew_ms);
 }
 
 /* Reads a value by CONFIG GET; "" if we may not ask. */
@@ -212,12 +214,13 @@ static void check_recovery(struct doctor *doctor)
     char truncates[SETTING_MOST];
     read_setting(doctor, "aof-load-truncated", truncates);
     if (strcmp(truncates, "yes") == 0) {
-        say(doctor, FINDING_WARN, "recovery",
+        report_finding(
+            doctor, FINDING_WARN, "recovery",
             "aof-load-truncated yes: after a crash in the middle of a transaction, what Redis confirms from then on "
             "may be lost with the next crash; set no, and mend the file before a start (mend-aof.sh)");
     } else if (truncates[0] != '\0') {
-        say(doctor, FINDING_OK, "recovery",
-            "aof-load-truncated no: a torn append-only file is mended before a start, by mend-aof.sh");
+        report_finding(doctor, FINDING_OK, "recovery",
+                       "aof-load-truncated no: a torn append-only file is mended before a start, by mend-aof.sh");
     }
 }
 
@@ -228,19 +231,21 @@ static void check_durability(struct doctor *doctor)
     bool replicated = atoi(info_field(doctor, "connected_slaves", replicas)) > 0;
     read_setting(doctor, "appendfsync", fsync);
     if (!appends) {
-        say(doctor, FINDING_WARN, "durability",
-            "tier T0: no append-only file, so that a crash of Redis loses all since its last snapshot");
+        report_finding(doctor, FINDING_WARN, "durability",
+                       "tier T0: no append-only file, so that a crash of Redis loses all since its last snapshot");
     } else if (fsync[0] == '\0') {
-        say(doctor, FINDING_WARN, "durability",
-            "tier T1 at least: there is an append-only file, but this user may not ask for appendfsync");
+        report_finding(doctor, FINDING_WARN, "durability",
+                       "tier T1 at least: there is an append-only file, but this user may not ask for appendfsync");
     } else if (strcmp(fsync, "always") != 0) {
-        say(doctor, FINDING_WARN, "durability",
-            "tier T1: appendfsync %s, so that a power cut loses the last seconds; always loses nothing", fsync);
+        report_finding(doctor, FINDING_WARN, "durability",
+                       "tier T1: appendfsync %s, so that a power cut loses the last seconds; always loses nothing",
+                       fsync);
     } else if (replicated) {
-        say(doctor, FINDING_OK, "durability", "tier T3: appendfsync always, and %s replicas for producers that WAIT",
-            replicas);
+        report_finding(doctor, FINDING_OK, "durability",
+                       "tier T3: appendfsync always, and %s replicas for producers that WAIT", replicas);
     } else {
-        say(doctor, FINDING_OK, "durability", "tier T2: appendfsync always; the loss of this machine's disk loses all");
+        report_finding(doctor, FINDING_OK, "durability",
+                       "tier T2: appendfsync always; the loss of this machine's disk loses all");
     }
     if (appends) { check_recovery(doctor); }
 }
@@ -250,7 +255,7 @@ static void check_durability(struct doctor *doctor)
 enum { WORDS_MAX = 16, COMMAND_MAX = 1024 };
 
 /* Writes the command with the queue's keys; `stream` replaces @requests*. */
-static void spell(const struct session *session, const char *command, const char *stream, char out[COMMAND_MAX])
+static void spell_command(const struct session *session, const char *command, const char *stream, char out[COMMAND_MAX])
 {
     size_t used = 0;
     for (const char *at = command; *at != '\0' && used < COMMAND_MAX - SESSION_KEY;) {
@@ -302,12 +307,12 @@ static enum status try_right(struct doctor *doctor, const char *user, const char
     size_t variants = !strstr(command, "@requests*") ? 1 : CLASS_COUNT;
     for (size_t i = 0; i < variants; i++) {
         char spelled[COMMAND_MAX], answer[256];
-        spell(&doctor->session, command, class_streams[i], spelled);
+        spell_command(&doctor->session, command, class_streams[i], spelled);
         TRY(try_dry(doctor, user, spelled, answer, err));
         lack->asked++;
         lack->missing += answer[0] != '\0';
         if (answer[0] != '\0' && name_missing) {
-            say(doctor, FINDING_FAIL, "rights", "%s may not %s: %s", user, spelled, answer);
+            report_finding(doctor, FINDING_FAIL, "rights", "%s may not %s: %s", user, spelled, answer);
         }
     }
     return STATUS_OK;
@@ -358,11 +363,12 @@ static void check_strangers(struct doctor *doctor)
         client_close(client);
     }
     if (status == STATUS_DENIED) {
-        say(doctor, FINDING_OK, "strangers", "who has no login does not get at the queue");
+        report_finding(doctor, FINDING_OK, "strangers", "who has no login does not get at the queue");
     } else if (status) {
-        say(doctor, FINDING_WARN, "strangers", "cannot tell whether a login is needed: %s", err.message);
+        report_finding(doctor, FINDING_WARN, "strangers", "cannot tell whether a login is needed: %s", err.message);
     } else {
-        say(doctor, FINDING_FAIL, "strangers",
+        report_finding(
+            doctor, FINDING_FAIL, "strangers",
             "Redis lets everybody in who reaches it, because its user default is on and has no password: turn it "
             "off and give each role a login, as make-users.sh does (docs/redis.md)");
     }
@@ -378,17 +384,18 @@ static void check_replay(struct doctor *doctor)
     struct err err;
     if (strcmp(info_field(doctor, "aof_enabled", aof), "1") != 0) { return; }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0] && answer[0] == '\0'; i++) {
-        spell(&doctor->session, commands[i], "", spelled);
+        spell_command(&doctor->session, commands[i], "", spelled);
         if (try_dry(doctor, "default", spelled, answer, &err) != STATUS_OK) {
-            say(doctor, FINDING_WARN, "replay", "cannot tell whether Redis' user default has all rights: %s",
-                err.message);
+            report_finding(doctor, FINDING_WARN, "replay", "cannot tell whether Redis' user default has all rights: %s",
+                           err.message);
             return;
         }
     }
     if (answer[0] == '\0') {
-        say(doctor, FINDING_OK, "replay", "Redis may replay all of its append-only file");
+        report_finding(doctor, FINDING_OK, "replay", "Redis may replay all of its append-only file");
     } else {
-        say(doctor, FINDING_FAIL, "replay",
+        report_finding(
+            doctor, FINDING_FAIL, "replay",
             "a restart of Redis loses replies and brings back finished requests, because it replays its append-only "
             "file with the rights of its user default (%s): let that have all rights and be off, as with "
             "make-users.sh (ACL SETUSER default off ~* &* +@all, and in the ACL file)",
@@ -414,19 +421,21 @@ static void check_rights(struct doctor *doctor)
     bool few = lack.missing > 0 && !lacks_most(lack);
     if (!status && few) { status = try_rights(doctor, user, doctor->role, true, &lack, &err); }
     if (status == STATUS_DENIED) {
-        say(doctor, FINDING_WARN, "rights",
+        report_finding(
+            doctor, FINDING_WARN, "rights",
             "cannot tell, because this login may not ask (ACL WHOAMI, ACL DRYRUN): let an operator ask, with "
             "--user and --role");
     } else if (status != STATUS_OK) {
-        say(doctor, FINDING_FAIL, "rights", "%s", err.message);
+        report_finding(doctor, FINDING_FAIL, "rights", "%s", err.message);
     } else if (lacks_most(lack)) {
-        say(doctor, FINDING_FAIL, "rights",
+        report_finding(
+            doctor, FINDING_FAIL, "rights",
             "%s may not send %u of the %u commands of %s on queue %s: is it a login of another queue, or of another "
             "role (--role)?",
             user, lack.missing, lack.asked, names[doctor->role], doctor->session.queue);
     } else if (!few) {
-        say(doctor, FINDING_OK, "rights", "%s has every right of %s on queue %s", user, names[doctor->role],
-            doctor->session.queue);
+        report_finding(doctor, FINDING_OK, "rights", "%s has every right of %s on queue %s", user, names[doctor->role],
+                       doctor->session.queue);
     }
 }
 
@@ -443,7 +452,7 @@ static void cannot_tell(struct doctor *doctor, const char *what, const char *rig
         needed |= (table[i].roles & doctor->role) != 0 && strcmp(table[i].command, right) == 0;
     }
     bool fails = needed && err->status == STATUS_DENIED && !doctor->user;
-    say(doctor, fails ? FINDING_FAIL : FINDING_WARN, what, "cannot tell: %s", err->message);
+    report_finding(doctor, fails ? FINDING_FAIL : FINDING_WARN, what, "cannot tell: %s", err->message);
 }
 
 static const struct {
@@ -469,10 +478,12 @@ static void check_types(struct doctor *doctor)
         }
         const char *type = session_text(reply);
         if (strcmp(type, "none") == 0 || strcmp(type, keys[i].type) == 0) { continue; }
-        say(doctor, FINDING_FAIL, "keys", "%s is a %s and must be a %s: rename it", key, type, keys[i].type);
+        report_finding(doctor, FINDING_FAIL, "keys", "%s is a %s and must be a %s: rename it", key, type, keys[i].type);
         wrong++;
     }
-    if (wrong == 0) { say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue); }
+    if (wrong == 0) {
+        report_finding(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue);
+    }
 }
 
 /* Redis deletes a key with a TTL, and with a stream all its requests. Only a stranger sets a TTL on these keys. */
@@ -489,13 +500,16 @@ static void check_expiry(struct doctor *doctor)
             return;
         }
         if (left_ms < 0) { continue; }
-        say(doctor, FINDING_FAIL, "expiry",
+        report_finding(
+            doctor, FINDING_FAIL, "expiry",
             "%s has a TTL: Redis deletes it with all that it holds in %lld s; PERSIST it, and find out who has sent "
             "EXPIRE",
             key, left_ms / 1000);
         expire++;
     }
-    if (expire == 0) { say(doctor, FINDING_OK, "expiry", "none of queue %s has a TTL", doctor->session.queue); }
+    if (expire == 0) {
+        report_finding(doctor, FINDING_OK, "expiry", "none of queue %s has a TTL", doctor->session.queue);
+    }
 }
 
 static void check_group(struct doctor *doctor)
@@ -506,13 +520,13 @@ static void check_group(struct doctor *doctor)
     session_key(&doctor->session, "requests", "", key);
     enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
     if (reply && resp_is_error(reply, "ERR")) { /* no such key, which has no code of its own */
-        say(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
+        report_finding(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
     } else if (status != STATUS_OK) {
         cannot_tell(doctor, "group", "XINFO GROUPS @requests*", &err);
     } else if (session_group(reply)) {
-        say(doctor, FINDING_OK, "group", "sluice reads %s", key);
+        report_finding(doctor, FINDING_OK, "group", "sluice reads %s", key);
     } else {
-        say(doctor, FINDING_WARN, "group", "%s has no group sluice; the next worker makes it", key);
+        report_finding(doctor, FINDING_WARN, "group", "%s has no group sluice; the next worker makes it", key);
     }
 }
 
@@ -542,12 +556,14 @@ static bool check_ids_of(struct doctor *doctor, const char *suffix)
     if (status && !none) {
         cannot_tell(doctor, "ids", "XINFO STREAM @requests*", &err);
     } else if (stream > 0) {
-        say(doctor, FINDING_WARN, "ids",
+        report_finding(
+            doctor, FINDING_WARN, "ids",
             "those of %s are %llu s ahead of the clock: a producer has sent an entry with an id of its own, and Redis "
             "counts on from it, or refuses XADD; a worker sets the stream back within seconds, so let one run",
             key, stream);
     } else if (group > 0) {
-        say(doctor, FINDING_WARN, "ids",
+        report_finding(
+            doctor, FINDING_WARN, "ids",
             "group sluice of %s is %llu s ahead of the clock, so nobody reads what is added; a worker sets it back "
             "within seconds, so let one run",
             key, group);
@@ -576,13 +592,13 @@ static void check_workers(struct doctor *doctor)
     if (status != STATUS_OK) {
         cannot_tell(doctor, "workers", "HGETALL @workers", &err);
     } else if (other[0]) {
-        say(doctor, FINDING_WARN, "workers", "%zu alive, of different versions: %s and %s (`sluice workers list`)",
-            alive, first, other);
+        report_finding(doctor, FINDING_WARN, "workers",
+                       "%zu alive, of different versions: %s and %s (`sluice workers list`)", alive, first, other);
     } else if (alive > 0) {
-        say(doctor, FINDING_OK, "workers", "%zu alive", alive);
+        report_finding(doctor, FINDING_OK, "workers", "%zu alive", alive);
     } else {
         char *unused = invocation_unused(&doctor->session);
-        say(doctor, FINDING_WARN, "workers", "0 alive%s%s", unused ? "; " : "", unused ? unused : "");
+        report_finding(doctor, FINDING_WARN, "workers", "0 alive%s%s", unused ? "; " : "", unused ? unused : "");
         free(unused);
     }
 }
@@ -594,7 +610,7 @@ static void check_pause(struct doctor *doctor)
     if (counts_read_pause(&doctor->session, &pause, &err) != STATUS_OK) {
         cannot_tell(doctor, "pause", "GET @paused", &err);
     } else if (!pause.on) {
-        say(doctor, FINDING_OK, "pause", "none");
+        report_finding(doctor, FINDING_OK, "pause", "none");
     } else {
         char *known = NULL;
         size_t length;
@@ -603,8 +619,8 @@ static void check_pause(struct doctor *doctor)
             print_pause(to, &pause, doctor->session.redis_ms);
             fclose(to);
         }
-        say(doctor, FINDING_WARN, "pause", "the queue is paused, and nobody takes anything%s (sluice resume)",
-            known ? known : "");
+        report_finding(doctor, FINDING_WARN, "pause",
+                       "the queue is paused, and nobody takes anything%s (sluice resume)", known ? known : "");
         free(known);
     }
 }
@@ -618,9 +634,9 @@ static void check_dead(struct doctor *doctor)
     if (SESSION_ASK_NUMBER(&doctor->session, &number, &err, "XLEN", key) != STATUS_OK) {
         cannot_tell(doctor, "dead", "XLEN @dead", &err);
     } else if (number > 0) {
-        say(doctor, FINDING_WARN, "dead", "%lld dead letters (sluice dead list)", number);
+        report_finding(doctor, FINDING_WARN, "dead", "%lld dead letters (sluice dead list)", number);
     } else {
-        say(doctor, FINDING_OK, "dead", "none");
+        report_finding(doctor, FINDING_OK, "dead", "none");
     }
 }
 
@@ -631,7 +647,7 @@ static void check_queue(struct doctor *doctor)
     check_group(doctor);
     bool said = false;
     for (int i = 0; i < CLASS_COUNT; i++) { said |= check_ids_of(doctor, class_streams[i]); }
-    if (!said) { say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock"); }
+    if (!said) { report_finding(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock"); }
     check_workers(doctor);
     check_pause(doctor);
     check_dead(doctor);
@@ -658,16 +674,16 @@ static void check_model(struct doctor *doctor)
     const struct model *model = doctor->model;
     if (!read_meta(doctor, "model", "model_id", pinned) || !read_meta(doctor, "model", "model", name)) { return; }
     if (pinned[0] == '\0') {
-        say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
+        report_finding(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
     } else if (!model) {
-        say(doctor, FINDING_WARN, "model", "the queue's is %s (%s), and ours cannot be compared: %s", pinned,
-            name[0] != '\0' ? name : "its name is not known", doctor->no_model.message);
+        report_finding(doctor, FINDING_WARN, "model", "the queue's is %s (%s), and ours cannot be compared: %s", pinned,
+                       name[0] != '\0' ? name : "its name is not known", doctor->no_model.message);
     } else if (strcmp(model->id, pinned) == 0) {
-        say(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);
+        report_finding(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);
     } else {
-        say(doctor, FINDING_FAIL, "model",
-            "the queue belongs to the model %s (%s); %s is %s, and a worker with it will be refused", pinned,
-            name[0] != '\0' ? name : "its name is not known", model->name, model->id);
+        report_finding(doctor, FINDING_FAIL, "model",
+                       "the queue belongs to the model %s (%s); %s is %s, and a worker with it will be refused", pinned,
+                       name[0] != '\0' ? name : "its name is not known", model->name, model->id);
     }
 }
 
@@ -679,17 +695,18 @@ static void check_precision(struct doctor *doctor)
     const char *ours = precision_name((enum precision)doctor->config->precision);
     if (!read_meta(doctor, "precision", "precision", pinned)) { return; }
     if (pinned[0] == '\0') {
-        say(doctor, FINDING_OK, "precision", "the queue takes any");
+        report_finding(doctor, FINDING_OK, "precision", "the queue takes any");
     } else if (strcmp(pinned, ours) == 0) {
-        say(doctor, FINDING_OK, "precision", "%s, to which the queue is pinned", ours);
+        report_finding(doctor, FINDING_OK, "precision", "%s, to which the queue is pinned", ours);
     } else if (doctor->config->precision == PRECISION_AUTO) {
-        say(doctor, FINDING_WARN, "precision",
+        report_finding(
+            doctor, FINDING_WARN, "precision",
             "the queue is pinned to %s; a worker with precision auto may choose another one and is then refused: set "
             "precision to %s",
             pinned, pinned);
     } else {
         (void)queue_refuse_precision(doctor->session.queue, pinned, ours, &err);
-        say(doctor, FINDING_FAIL, "precision", "%s", err.message);
+        report_finding(doctor, FINDING_FAIL, "precision", "%s", err.message);
     }
 }
 
@@ -750,34 +767,37 @@ static void check_limits(struct doctor *doctor)
     static const double MIB = 1 << 20;
     struct limit takes = {0}, sends = {0};
     if (!read_limits(doctor, &takes, &sends)) {
-        say(doctor, FINDING_WARN, "limits", "cannot tell, because this login may not ask (CONFIG GET)");
+        report_finding(doctor, FINDING_WARN, "limits", "cannot tell, because this login may not ask (CONFIG GET)");
         return;
     }
     double entry = (double)doctor->config->max_text_bytes;
     bool long_entry = sends.bytes > 0 && entry + LIMIT_BESIDE > sends.bytes, long_reply = false;
     if (long_entry) {
-        say(doctor, FINDING_WARN, "limits",
+        report_finding(
+            doctor, FINDING_WARN, "limits",
             "a request may carry %.1f MiB (max_text_bytes), and Redis sends a worker %.1f MiB at once (%s): what is "
             "longer is "
             "answered too_large",
             entry / MIB, sends.bytes / MIB, sends.name);
     }
     if (!doctor->model) {
-        say(doctor, FINDING_WARN, "limits",
-            "Redis takes %.1f MiB at once (%s); how long replies are cannot be told: %s", takes.bytes / MIB, takes.name,
-            doctor->no_model.message);
+        report_finding(doctor, FINDING_WARN, "limits",
+                       "Redis takes %.1f MiB at once (%s); how long replies are cannot be told: %s", takes.bytes / MIB,
+                       takes.name, doctor->no_model.message);
         return;
     }
     double json = largest_reply(doctor, ENCODING_JSON), f32 = largest_reply(doctor, ENCODING_F32);
     long_reply = takes.bytes > 0 && (json > f32 ? json : f32) + LIMIT_BESIDE > takes.bytes;
     if (long_reply) {
-        say(doctor, FINDING_WARN, "limits",
+        report_finding(
+            doctor, FINDING_WARN, "limits",
             "a reply to %lld texts (max_inputs) may have %.1f MiB as json, %.1f MiB as f32, and Redis takes %.1f MiB "
             "at once "
             "(%s): what is longer is answered too_large",
             (long long)doctor->config->max_inputs, json / MIB, f32 / MIB, takes.bytes / MIB, takes.name);
     } else if (!long_entry) {
-        say(doctor, FINDING_OK, "limits",
+        report_finding(
+            doctor, FINDING_OK, "limits",
             "the largest reply (%.1f MiB as json, %.1f MiB as f32) and entry (%.1f MiB) pass: Redis takes %.0f MiB "
             "(%s)",
             json / MIB, f32 / MIB, entry / MIB, takes.bytes / MIB, takes.name);
@@ -795,15 +815,15 @@ static void check_backend(struct doctor *doctor)
     enum precision precision = (enum precision)doctor->config->precision;
     struct err why = {0}, err;
     if (engine_find(setting, precision, &name, &why, &err) != STATUS_OK) {
-        say(doctor, FINDING_FAIL, "backend", "%s: %s", setting, err.message);
+        report_finding(doctor, FINDING_FAIL, "backend", "%s: %s", setting, err.message);
     } else if (why.message[0] != '\0') {
-        say(doctor, FINDING_OK, "backend", "%s, not cuda: %s", name, why.message);
+        report_finding(doctor, FINDING_OK, "backend", "%s, not cuda: %s", name, why.message);
     } else if (strcmp(setting, "auto") == 0 && strcmp(name, "cpu") == 0) {
-        say(doctor, FINDING_OK, "backend", "cpu; this build has no CUDA");
+        report_finding(doctor, FINDING_OK, "backend", "cpu; this build has no CUDA");
     } else {
-        say(doctor, FINDING_OK, "backend", "%s", name);
+        report_finding(doctor, FINDING_OK, "backend", "%s", name);
     }
-    say(doctor, FINDING_OK, "kernels", "%s", engine_instruction_set(kernels));
+    report_finding(doctor, FINDING_OK, "kernels", "%s", engine_instruction_set(kernels));
 }
 
 struct own {
@@ -822,7 +842,7 @@ static const struct setting own_settings[] = {
 /* clang-format on */
 
 /* Connects and reads INFO. Without them the other checks of Redis are skipped. */
-static enum status reach(struct doctor *doctor, const struct invocation *invocation, struct err *err)
+static enum status reach_redis(struct doctor *doctor, const struct invocation *invocation, struct err *err)
 {
     char address[ADDRESS_TEXT];
     const struct resp_value *reply;
@@ -832,9 +852,9 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the answer of INFO");
     }
     if (status != STATUS_OK) {
-        say(doctor, FINDING_FAIL, "redis", "%s", err->message);
+        report_finding(doctor, FINDING_FAIL, "redis", "%s", err->message);
     } else {
-        say(doctor, FINDING_OK, "redis", "reached at %s", address_print(&doctor->session.address, address));
+        report_finding(doctor, FINDING_OK, "redis", "reached at %s", address_print(&doctor->session.address, address));
     }
     return status;
 }
@@ -858,7 +878,7 @@ static void check_queues(struct doctor *doctor, struct config *configs, size_t c
     doctor->config = all;
 }
 
-static int run(struct invocation *invocation)
+static int run_doctor(struct invocation *invocation)
 {
     const struct own *own = invocation->own;
     struct doctor doctor = {.config = &invocation->config, .role = 1U << own->role >> 1, .user = own->user};
@@ -866,7 +886,7 @@ static int run(struct invocation *invocation)
     size_t count;
     struct err err = {0};
     if (config_split(&invocation->config, &configs, &count, &err)) { return print_error(invocation, &err); }
-    enum status status = reach(&doctor, invocation, &err);
+    enum status status = reach_redis(&doctor, invocation, &err);
     if (!status) {
         check_version(&doctor);
         check_memory(&doctor);
@@ -876,7 +896,7 @@ static int run(struct invocation *invocation)
         check_queues(&doctor, configs, count);
     }
     check_backend(&doctor);
-    say(&doctor, FINDING_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());
+    report_finding(&doctor, FINDING_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());
     printf("%u failed, %u warnings\n", doctor.failed, doctor.warned);
     free(doctor.info);
     session_close(&doctor.session);
@@ -895,5 +915,5 @@ const struct subcommand command_doctor = {
         "reached or refuses the login. Nothing is changed. Where the configuration lists several queues, each is\n"
         "looked at under its own heading and with its own model, or the one that --queue names.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_doctor,
 };

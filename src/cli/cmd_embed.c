@@ -298,7 +298,7 @@ static void progress_start(struct progress *progress, enum progress_style style,
     progress->shown_ns = progress->started_ns;
 }
 
-static struct figures measure(struct progress *progress, const struct job_progress *now, uint64_t now_ns)
+static struct figures measure_progress(struct progress *progress, const struct job_progress *now, uint64_t now_ns)
 {
     if (now->phase == JOB_CHECKING || progress->computing_ns == 0) {
         progress->computing_ns = now_ns;
@@ -356,7 +356,7 @@ static void put_json(struct buffer *to, const char *phase, const struct job_prog
 }
 
 /* Writes the text in one piece, because other processes may share standard error. Frees it. */
-static void show(struct buffer *text)
+static void flush_text(struct buffer *text)
 {
     if (text->length > 0) { fwrite(text->data, 1, text->length, stderr); }
     buffer_free(text);
@@ -376,7 +376,7 @@ static void progress_show(void *context, const struct job_progress *now)
     struct progress *progress = context;
     struct buffer text = {0};
     uint64_t now_ns = clock_now_ns();
-    struct figures figures = measure(progress, now, now_ns);
+    struct figures figures = measure_progress(progress, now, now_ns);
     uint64_t every_s = progress->style == PROGRESS_BAR ? 0 : progress->style == PROGRESS_JSON ? 1 : 10;
     if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < every_s * NS_PER_S || !is_read()) { return; }
     progress->shown_ns = now_ns;
@@ -387,7 +387,7 @@ static void progress_show(void *context, const struct job_progress *now)
     } else {
         put_line(&text, now, figures);
     }
-    show(&text);
+    flush_text(&text);
 }
 
 /* Shows the end, and waits for a slow reader. */
@@ -396,7 +396,7 @@ static void progress_end(struct progress *progress, const struct job_result *res
     const struct job_progress *end = &result->progress;
     struct buffer text = {0};
     uint64_t now_ns = clock_now_ns();
-    struct figures figures = measure(progress, end, now_ns);
+    struct figures figures = measure_progress(progress, end, now_ns);
     if (progress->style == PROGRESS_BAR) {
         draw_bar(&text, end, figures);
         buffer_string(&text, "\n");
@@ -404,7 +404,7 @@ static void progress_end(struct progress *progress, const struct job_result *res
     if (progress->style == PROGRESS_JSON) {
         put_json(&text, result->finished || result->before ? "finished" : "stopped", end, figures);
     }
-    show(&text);
+    flush_text(&text);
 }
 
 /* --- The command --- */
@@ -421,7 +421,7 @@ static void print_result(const char *path, const struct job_progress *end)
 }
 
 /* Prints the result of a job, unless the progress as JSON has shown it. */
-static void summarize(const struct embed_job *job, const struct job_result *result, enum progress_style style)
+static void print_summary(const struct embed_job *job, const struct job_result *result, enum progress_style style)
 {
     const struct job_progress *end = &result->progress;
     const char *path = job->output.path;
@@ -448,8 +448,8 @@ static void summarize(const struct embed_job *job, const struct job_result *resu
     }
 }
 
-static int finish(const struct invocation *invocation, const struct embed_job *job, const struct job_result *result,
-                  enum status status, const struct err *err)
+static int finish_job(const struct invocation *invocation, const struct embed_job *job, const struct job_result *result,
+                      enum status status, const struct err *err)
 {
     if (status == STATUS_OK && (result->finished || result->before)) {
         return result->progress.failed > 0 ? EXIT_ROWS_FAILED : EX_OK;
@@ -479,7 +479,7 @@ static enum status run_job(struct embed_job *job, struct job_result *result, con
     options->context = &progress;
     enum status status = job_run(options, result, err);
     progress_end(&progress, result);
-    if (status == STATUS_OK) { summarize(job, result, progress.style); }
+    if (status == STATUS_OK) { print_summary(job, result, progress.style); }
     return status;
 }
 
@@ -508,8 +508,8 @@ static enum status run_locally(struct embed_job *job, struct job_result *result,
 }
 
 /* Seconds that the texts of a dry run take here; 0: unknown. */
-static double predict(const struct embed_job *job, const struct config *config, const struct devices *devices,
-                      const struct model *model)
+static double predict_seconds(const struct embed_job *job, const struct config *config, const struct devices *devices,
+                              const struct model *model)
 {
     const struct dry *dry = &job->dry;
     struct engine *engine = devices_engine(devices, 0);
@@ -552,7 +552,7 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
     }
     if (status == STATUS_OK) { status = run_locally(job, result, config, &devices, err); }
     if (status == STATUS_OK && job->job.dry && result->finished) {
-        print_dry(job, &result->progress, predict(job, config, &devices, model));
+        print_dry(job, &result->progress, predict_seconds(job, config, &devices, model));
     }
     devices_close(&devices);
     model_close(model);
@@ -649,7 +649,8 @@ static enum status check_flags(const struct embed_job *job, const struct config 
     return STATUS_OK;
 }
 
-static enum status embed(struct embed_job *job, struct job_result *result, const struct config *config, struct err *err)
+static enum status embed_inputs(struct embed_job *job, struct job_result *result, const struct config *config,
+                                struct err *err)
 {
     TRY(check_flags(job, config, err));
     job->job.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -660,7 +661,7 @@ static enum status embed(struct embed_job *job, struct job_result *result, const
     return status;
 }
 
-static int run(struct invocation *invocation)
+static int run_embed(struct invocation *invocation)
 {
     struct err err;
     struct embed_job job;
@@ -671,8 +672,8 @@ static int run(struct invocation *invocation)
         job.job.stop = job.job.source.stop = interrupt_listen();
         signal(SIGPIPE, SIG_IGN); /* the job goes on when the reader of its progress is gone */
     }
-    if (status == STATUS_OK) { status = embed(&job, &result, &invocation->config, &err); }
-    int code = finish(invocation, &job, &result, status, &err);
+    if (status == STATUS_OK) { status = embed_inputs(&job, &result, &invocation->config, &err); }
+    int code = finish_job(invocation, &job, &result, status, &err);
     recipe_close(&job.recipe);
     output_free(&job.output);
     buffer_free(&job.terms);
@@ -699,5 +700,5 @@ const struct subcommand command_embed = {
         "too, the first bad one ends it, and JSON lines are bare arrays.\n\n"
         "The vectors are those that the daemon gives for the same texts and precision.",
     OWN_OPTIONS(own_settings, struct embed_options),
-    .run = run,
+    .run = run_embed,
 };

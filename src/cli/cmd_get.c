@@ -39,7 +39,7 @@ static void print_event(const struct story *story, const struct story_event *eve
            past ? " ago" : "", event->name, event->text);
 }
 
-static enum status tell(struct session *session, const char *id, bool json, struct err *err)
+static enum status print_story(struct session *session, const char *id, bool json, struct err *err)
 {
     struct story story;
     TRY(story_read(session, id, OWN_ID_SEARCH, true, &story, err));
@@ -60,7 +60,7 @@ static enum status tell(struct session *session, const char *id, bool json, stru
                                          : "its reply has expired, or it was never enqueued");
 }
 
-static enum status get(struct session *session, const char *id, struct err *err)
+static enum status print_reply(struct session *session, const char *id, struct err *err)
 {
     const struct resp_value *reply;
     struct place place;
@@ -83,7 +83,7 @@ static enum status get(struct session *session, const char *id, struct err *err)
     return err_set(err, STATUS_UNAVAILABLE, "no reply for \"%s\" in queue %s: %s", id, session->queue, why);
 }
 
-static int run(struct invocation *invocation)
+static int run_get(struct invocation *invocation)
 {
     struct err err;
     struct session session;
@@ -101,7 +101,7 @@ static int run(struct invocation *invocation)
     enum status status = invocation_connect(&session, invocation, &err);
     if (status == STATUS_OK) {
         invocation_warn_unused(&session, invocation);
-        status = own->story ? tell(&session, id, own->json, &err) : get(&session, id, &err);
+        status = own->story ? print_story(&session, id, own->json, &err) : print_reply(&session, id, &err);
     }
     session_close(&session);
     return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
@@ -118,5 +118,5 @@ const struct subcommand command_get = {
         "operator. ID is the name that XADD returned, or the request's own `id`. An `id` without a reply is searched\n"
         "for among a million unfinished requests at most, and if several have it, the newest is shown.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_get,
 };

@@ -48,7 +48,7 @@ static enum status look_at_all(struct look *look, struct err *err)
     return STATUS_OK;
 }
 
-static int run(struct invocation *invocation)
+static int run_live(struct invocation *invocation)
 {
     struct look look = {0};
     enum status status = STATUS_OK;
@@ -76,5 +76,5 @@ const struct subcommand command_live = {
         "Exit 0 when the event loop of a daemon that we may look at (this user's; in a container: the one there)\n"
         "has turned within 10 s; of each PROCESS, where ids of processes are given. Reads no configuration.\n"
         "Whether work is done, which needs Redis, is sluice workers check: readiness.",
-    .run = run,
+    .run = run_live,
 };

@@ -195,8 +195,8 @@ static enum status compare_all(struct comparison *compare, struct engine *engine
     return status;
 }
 
-static enum status look(const struct own *own, const struct config *config, struct model **model,
-                        struct devices *devices, struct err *err)
+static enum status look_at_model(const struct own *own, const struct config *config, struct model **model,
+                                 struct devices *devices, struct err *err)
 {
     if (!own->reference != !own->texts) {
         return err_set(err, STATUS_BAD_INPUT, "--reference and --texts go together");
@@ -222,7 +222,7 @@ static enum status look(const struct own *own, const struct config *config, stru
     return STATUS_OK;
 }
 
-static int run(struct invocation *invocation)
+static int run_model(struct invocation *invocation)
 {
     struct config config = invocation->config; /* borrowed */
     struct model *model = NULL;
@@ -233,7 +233,7 @@ static int run(struct invocation *invocation)
         return EX_USAGE;
     }
     if (invocation->operand_count == 1) { config.model = invocation->operands[0]; }
-    enum status status = look(invocation->own, &config, &model, &devices, &err);
+    enum status status = look_at_model(invocation->own, &config, &model, &devices, &err);
     devices_close(&devices);
     model_close(model);
     return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
@@ -250,5 +250,5 @@ const struct subcommand command_model = {
         "With --reference and --texts it computes the vector of each text and tells the least and the mean\n"
         "cosine to the rows of a file that another program has made of the same texts.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_model,
 };

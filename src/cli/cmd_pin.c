@@ -27,7 +27,7 @@ static const struct setting own_settings[] = {
      .help = "f32|bf16|f16|int8: workers of another precision do not start; any: all do [as it is]"},
 };
 
-static enum status pin(struct session *session, const char *precision, struct err *err)
+static enum status pin_precision(struct session *session, const char *precision, struct err *err)
 {
     char key[SESSION_KEY];
     const struct resp_value *reply;
@@ -54,10 +54,10 @@ static enum status name_others(struct session *session, const char *precision, s
     return status;
 }
 
-static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+static enum status pin_queue(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
-    if (own->precision) { TRY(pin(session, own->precision, err)); }
+    if (own->precision) { TRY(pin_precision(session, own->precision, err)); }
     char key[SESSION_KEY], precision[16];
     const struct resp_value *pinned;
     session_key(session, "meta", "", key);
@@ -79,10 +79,10 @@ static enum status body(struct session *session, const struct invocation *invoca
     return precision[0] != '\0' ? name_others(session, precision, err) : STATUS_OK;
 }
 
-static int run(struct invocation *invocation)
+static int run_pin(struct invocation *invocation)
 {
     const struct own *own = invocation->own;
-    return own->precision ? invocation_run_one(invocation, body) : invocation_run(invocation, body);
+    return own->precision ? invocation_run_one(invocation, pin_queue) : invocation_run(invocation, pin_queue);
 }
 
 const struct subcommand command_pin = {
@@ -94,5 +94,5 @@ const struct subcommand command_pin = {
         "pinned one ends when it joins, and says so; those that run go on. Without options: what is pinned. The\n"
         "model is pinned by the queue's first worker, for good.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_pin,
 };

@@ -36,7 +36,7 @@ static enum status plan_queue(const struct config *config, const struct plan_opt
     return status;
 }
 
-static int run(struct invocation *invocation)
+static int run_plan(struct invocation *invocation)
 {
     const struct plan_options *options = invocation->own;
     struct report report = {0}; /* plan_run begins it once it has checked the arguments */
@@ -72,5 +72,5 @@ const struct subcommand command_plan = {
         "such a machine for replies that nobody deletes. The least gives first; where memory is below --rate, a\n"
         "warning says so. The network's time is not in it. docs/scale.md has the rest.",
     OWN_OPTIONS(own_settings, struct plan_options),
-    .run = run,
+    .run = run_plan,
 };

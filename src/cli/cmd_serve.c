@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "daemon/server.h"
 
-static int run(struct invocation *invocation)
+static int run_serve(struct invocation *invocation)
 {
     const struct config *config = &invocation->config;
     log_setup((enum log_level)config->log_level, (enum log_format)config->log, STDERR_FILENO);
@@ -41,5 +41,5 @@ const struct subcommand command_serve = {
         "SIGHUP: read the configuration again. SIGUSR2: write what is held into the log.\n"
         "Exit 77: Redis refuses the login. Exit 70: the last device is lost, or a batch did not come back in time.\n"
         "Several queues, each with its own model and weight: see `queues` in share/sluice/sluice.json.",
-    .run = run,
+    .run = run_serve,
 };

@@ -109,7 +109,7 @@ static enum status check_manifest(const struct search *search, uint64_t *documen
 }
 
 /* Computes the query's vector as the daemon would: prompt, limit, normalisation. */
-static enum status encode(struct search *search, struct engine *engine, int32_t *ids, struct err *err)
+static enum status encode_query(struct search *search, struct engine *engine, int32_t *ids, struct err *err)
 {
     const struct model *model = search->model;
     const char *text = search->own->query;
@@ -135,7 +135,7 @@ static enum status compute_query(struct search *search, const struct config *con
     enum status status = ids && search->query ? devices_open(&devices, config, 1, err)
                                               : err_set(err, STATUS_NO_MEMORY, "no memory for the query");
     if (status == STATUS_OK) { status = devices_load(&devices, config, search->model, false, 0, err); }
-    if (status == STATUS_OK) { status = encode(search, devices_engine(&devices, 0), ids, err); }
+    if (status == STATUS_OK) { status = encode_query(search, devices_engine(&devices, 0), ids, err); }
     devices_close(&devices);
     free(ids);
     return status;
@@ -230,7 +230,7 @@ static void print_document(FILE *to, const struct document *document, bool json)
     fputs(at < length ? " ..." : "", to);
 }
 
-static enum status keep(struct found *found, const struct document *document, bool json, struct err *err)
+static enum status keep_found(struct found *found, const struct document *document, bool json, struct err *err)
 {
     struct document part = *document;
     bool whole = found->end == UINT64_MAX || document->code != ROW_OK;
@@ -264,7 +264,7 @@ static enum status read_texts(struct search *search, uint64_t documents, struct 
     for (; more; read += more) {
         TRY(source_next(search->source, &document, &more, err));
         for (; more && at < count && found[at].document == read; at++) {
-            TRY(keep(&found[at], &document, search->own->json, err));
+            TRY(keep_found(&found[at], &document, search->own->json, err));
         }
     }
     qsort(found, count, sizeof *found, by_rank);
@@ -309,7 +309,7 @@ static void print_found(const struct found *found, bool json)
     puts(json ? "}" : "");
 }
 
-static int run(struct invocation *invocation)
+static int run_similar(struct invocation *invocation)
 {
     struct search search = {.own = invocation->own};
     struct nearest *nearest = &search.nearest;
@@ -346,5 +346,5 @@ const struct subcommand command_similar = {
         "left out. Name the input, and how to read it, as for `sluice embed`. Without one only rows are shown.\n\n"
         "A model that wants another prompt for queries gets it with --prompt.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_similar,
 };

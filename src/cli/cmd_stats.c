@@ -83,7 +83,7 @@ static void print_text(const struct session *session, const struct queue_counts 
     print_totals(counts);
 }
 
-static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+static enum status print_stats(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
     struct queue_counts counts;
@@ -101,9 +101,9 @@ static enum status body(struct session *session, const struct invocation *invoca
     return STATUS_OK;
 }
 
-static int run(struct invocation *invocation)
+static int run_stats(struct invocation *invocation)
 {
-    return invocation_run(invocation, body);
+    return invocation_run(invocation, print_stats);
 }
 
 const struct subcommand command_stats = {
@@ -119,5 +119,5 @@ const struct subcommand command_stats = {
         "last second is not counted. ignored: requests with fields that Sluice does not know, such as mistyped\n"
         "ones. Where the configuration lists several queues, all of them, or the one that --queue names.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_stats,
 };

@@ -82,16 +82,16 @@ struct words {
     size_t count;
 };
 
-static void word(struct words *words, const char *bytes, size_t length)
+static void add_word(struct words *words, const char *bytes, size_t length)
 {
     words->bytes[words->count] = bytes;
     words->lengths[words->count++] = length;
 }
 
-static void field(struct words *words, const char *name, const char *value)
+static void add_field(struct words *words, const char *name, const char *value)
 {
-    word(words, name, strlen(name));
-    word(words, value, strlen(value));
+    add_word(words, name, strlen(name));
+    add_word(words, value, strlen(value));
 }
 
 /* Buffers for the options that become numbers. */
@@ -104,7 +104,7 @@ static void duration_field(struct words *words, const char *name, const char *sp
     uint64_t ms;
     if (!span || !duration_parse(span, &ms)) { return; }
     snprintf(number, 24, "%llu", (unsigned long long)ms);
-    field(words, name, number);
+    add_field(words, name, number);
 }
 
 static void option_fields(const struct submit_options *options, struct words *words, struct numbers *numbers)
@@ -113,19 +113,19 @@ static void option_fields(const struct submit_options *options, struct words *wo
     snprintf(numbers->max_attempts, sizeof numbers->max_attempts, "%lld", (long long)options->max_attempts);
     snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", options->results ? options->results : "");
     snprintf(numbers->top_n, sizeof numbers->top_n, "%lld", (long long)options->top_n);
-    if (options->task != TASK_EMBED) { field(words, "task", task_names[options->task]); }
-    if (options->query) { field(words, "query", options->query); }
-    if (options->top_n > 0) { field(words, "top_n", numbers->top_n); }
-    if (options->raw) { field(words, "raw", "1"); }
-    if (options->id) { field(words, "id", options->id); }
-    if (options->encoding != 0) { field(words, "encoding", encoding_words[options->encoding]); }
-    if (options->ttl > 0) { field(words, "ttl", numbers->ttl); }
-    if (options->max_attempts > 0) { field(words, "max_attempts", numbers->max_attempts); }
+    if (options->task != TASK_EMBED) { add_field(words, "task", task_names[options->task]); }
+    if (options->query) { add_field(words, "query", options->query); }
+    if (options->top_n > 0) { add_field(words, "top_n", numbers->top_n); }
+    if (options->raw) { add_field(words, "raw", "1"); }
+    if (options->id) { add_field(words, "id", options->id); }
+    if (options->encoding != 0) { add_field(words, "encoding", encoding_words[options->encoding]); }
+    if (options->ttl > 0) { add_field(words, "ttl", numbers->ttl); }
+    if (options->max_attempts > 0) { add_field(words, "max_attempts", numbers->max_attempts); }
     duration_field(words, "delay", options->delay, numbers->delay);
     duration_field(words, "expires_in", options->expires_in, numbers->expires_in);
-    if (options->tenant) { field(words, "tenant", options->tenant); }
-    if (options->meta) { field(words, "meta", options->meta); }
-    if (options->wait || options->results) { field(words, "notify", options->wait ? "1" : numbers->notify); }
+    if (options->tenant) { add_field(words, "tenant", options->tenant); }
+    if (options->meta) { add_field(words, "meta", options->meta); }
+    if (options->wait || options->results) { add_field(words, "notify", options->wait ? "1" : numbers->notify); }
 }
 
 enum { PATIENCE_MS = 2000, PIPELINE = 256 };
@@ -146,10 +146,10 @@ static enum status submit_send(const struct submission *submission, const char *
     char stream[SESSION_KEY];
     struct words words = {.count = 0};
     struct numbers numbers;
-    field(&words, "XADD", session_key(&submission->session, class_streams[submission->own->class], "", stream));
-    word(&words, "*", 1);
-    word(&words, name, strlen(name));
-    word(&words, value, length);
+    add_field(&words, "XADD", session_key(&submission->session, class_streams[submission->own->class], "", stream));
+    add_word(&words, "*", 1);
+    add_word(&words, name, strlen(name));
+    add_word(&words, value, length);
     option_fields(submission->own, &words, &numbers);
     return client_send(submission->session.client, words.count, words.bytes, words.lengths, 0, err);
 }
@@ -236,7 +236,7 @@ static enum status wait_reply(struct submission *submission, const char *name, s
 }
 
 /* Receives the ids of all requests sent, and with --wait the replies. */
-static enum status flush(struct submission *submission, struct err *err)
+static enum status flush_submission(struct submission *submission, struct err *err)
 {
     enum status status = STATUS_OK;
     for (unsigned i = 0; i < submission->sent && status == STATUS_OK; i++) {
@@ -269,7 +269,7 @@ static enum status submit_text(struct submission *submission, const char *text, 
         return STATUS_OK;
     }
     enum status status = submit_send(submission, "text", text, length, err);
-    if (status == STATUS_OK && ++submission->sent == PIPELINE) { status = flush(submission, err); }
+    if (status == STATUS_OK && ++submission->sent == PIPELINE) { status = flush_submission(submission, err); }
     return status;
 }
 
@@ -292,7 +292,7 @@ static enum status submit_lines(struct submission *submission, const char *path,
     return status;
 }
 
-static enum status submit(struct submission *submission, const struct invocation *invocation, struct err *err)
+static enum status submit_all(struct submission *submission, const struct invocation *invocation, struct err *err)
 {
     enum status status = STATUS_OK;
     if (invocation->operand_count == 0) {
@@ -308,7 +308,7 @@ static enum status submit(struct submission *submission, const struct invocation
     }
     if (status == STATUS_OK) { status = submit_inputs(submission, err); }
     struct err first = *err;
-    enum status rest = flush(submission, err); /* requests before a bad line have ids, too */
+    enum status rest = flush_submission(submission, err); /* requests before a bad line have ids, too */
     if (status != STATUS_OK) { *err = first; }
     return status != STATUS_OK ? status : rest;
 }
@@ -328,7 +328,7 @@ static int check_usage(const struct invocation *invocation)
     return problem ? EX_USAGE : EX_OK;
 }
 
-static int run(struct invocation *invocation)
+static int run_submit(struct invocation *invocation)
 {
     struct err err = {0};
     struct submission submission = {.own = invocation->own};
@@ -336,7 +336,7 @@ static int run(struct invocation *invocation)
     enum status status = invocation_connect(&submission.session, invocation, &err);
     if (status == STATUS_OK) {
         invocation_warn_unused(&submission.session, invocation);
-        status = submit(&submission, invocation, &err);
+        status = submit_all(&submission, invocation, &err);
     }
     buffer_free(&submission.inputs);
     session_close(&submission.session);
@@ -353,5 +353,5 @@ const struct subcommand command_submit = {
         "Each TEXT is a request (with --inputs, all of them are one); without one, each line of --input or of\n"
         "standard input is. With --wait each reply is a line of JSON; exit 65 when one of them is an error.",
     OWN_OPTIONS(own_settings, struct submit_options),
-    .run = run,
+    .run = run_submit,
 };

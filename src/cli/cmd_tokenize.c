@@ -24,7 +24,7 @@ static const struct setting own_settings[] = {
      .help = "one text per line; - is standard input"},
 };
 
-static enum status tokenize(const struct model *model, struct reader *reader, struct err *err)
+static enum status tokenize_lines(const struct model *model, struct reader *reader, struct err *err)
 {
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
     if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens); }
@@ -45,7 +45,7 @@ static enum status tokenize(const struct model *model, struct reader *reader, st
     return status;
 }
 
-static int run(struct invocation *invocation)
+static int run_tokenize(struct invocation *invocation)
 {
     const struct own *own = invocation->own;
     struct err err;
@@ -56,7 +56,7 @@ static int run(struct invocation *invocation)
     model_release_weights(model);
     status = reader_open(&reader, own->input, TEXT_MAX_BYTES, NULL, &err);
     if (status == STATUS_OK) {
-        status = tokenize(model, &reader, &err);
+        status = tokenize_lines(model, &reader, &err);
         reader_close(&reader);
     }
     model_close(model);
@@ -70,5 +70,5 @@ const struct subcommand command_tokenize = {
     .explanation = "Reads one text per line. The ids are those that the model gets: the prompt first, special tokens\n"
                    "included, cut at max_tokens.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_tokenize,
 };

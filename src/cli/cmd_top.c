@@ -108,7 +108,7 @@ static struct worker_look look_at(const struct session *session, const struct he
 }
 
 /* A worker's counts since the last look; `now` itself if it was not there or has sent no heartbeat since. */
-static struct worker_look since(const struct look *before, struct worker_look now, double *seconds)
+static struct worker_look count_since(const struct look *before, struct worker_look now, double *seconds)
 {
     *seconds = 0;
     for (size_t i = 0; i < before->worker_count; i++) {
@@ -120,7 +120,7 @@ static struct worker_look since(const struct look *before, struct worker_look no
     return now;
 }
 
-static double ratio(double part, double whole)
+static double divide_parts(double part, double whole)
 {
     return whole > 0 ? part / whole : 0;
 }
@@ -129,15 +129,16 @@ static void print_worker(const struct look *before, struct worker_look now, cons
 {
     char state[16], precision[16], held[16], waiting[16], spoke[DURATION_TEXT];
     double seconds, *counted = now.totals;
-    now = since(before, now, &seconds);
+    now = count_since(before, now, &seconds);
     heartbeat_value(line, "state", state, sizeof state);
     heartbeat_value(line, "precision", precision, sizeof precision);
     heartbeat_value(line, "held", held, sizeof held);
     heartbeat_value(line, "waiting", waiting, sizeof waiting);
     printf("%-9.9s %-5.5s %6.15s %7.15s %9.1f %9.1f %10.1f %12.1f %7.1f%% %6s  ", line->alive ? state : "dead",
-           precision, held, waiting, ratio(counted[TOTAL_DONE], seconds), ratio(counted[TOTAL_ERRORS], seconds),
-           ratio(counted[TOTAL_ROWS], counted[TOTAL_BATCHES]), ratio(counted[TOTAL_TOKENS], counted[TOTAL_BATCHES]),
-           100 * ratio(counted[TOTAL_COMPUTED] - counted[TOTAL_TOKENS], counted[TOTAL_COMPUTED]),
+           precision, held, waiting, divide_parts(counted[TOTAL_DONE], seconds),
+           divide_parts(counted[TOTAL_ERRORS], seconds), divide_parts(counted[TOTAL_ROWS], counted[TOTAL_BATCHES]),
+           divide_parts(counted[TOTAL_TOKENS], counted[TOTAL_BATCHES]),
+           100 * divide_parts(counted[TOTAL_COMPUTED] - counted[TOTAL_TOKENS], counted[TOTAL_COMPUTED]),
            duration_format(line->age_ms, spoke));
     print_bytes(stdout, line->worker, strlen(line->worker));
     putchar('\n');
@@ -164,8 +165,8 @@ static enum status print_workers(const struct session *session, struct look *loo
 
 /* --- the screen --- */
 
-static enum status show(struct session *session, struct look *look, const struct queue_counts *counts,
-                        const struct heartbeats *heartbeats, struct err *err)
+static enum status show_queue(struct session *session, struct look *look, const struct queue_counts *counts,
+                              const struct heartbeats *heartbeats, struct err *err)
 {
     double seconds = look->redis_ms > 0 ? (double)(session->redis_ms - look->redis_ms) / 1e3 : 0;
     printf("queue %s", session->queue);
@@ -186,27 +187,27 @@ static enum status show(struct session *session, struct look *look, const struct
     return STATUS_OK;
 }
 
-static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+static enum status look_at_queue(struct session *session, const struct invocation *invocation, struct err *err)
 {
     struct look *look = find_look(invocation->own, session->queue);
     if (!look) { return err_set(err, STATUS_NO_MEMORY, "no memory for the queues"); }
     struct queue_counts counts;
     struct heartbeats heartbeats;
     enum status status = counts_read(session, &counts, &heartbeats, err);
-    if (status == STATUS_OK) { status = show(session, look, &counts, &heartbeats, err); }
+    if (status == STATUS_OK) { status = show_queue(session, look, &counts, &heartbeats, err); }
     heartbeats_free(&heartbeats);
     return status;
 }
 
 /* Continues while Redis is away, because people watch then. Ends when its reader is gone (`| head`). */
-static int run(struct invocation *invocation)
+static int run_top(struct invocation *invocation)
 {
     const volatile sig_atomic_t *interrupted = interrupt_listen();
     bool screen = isatty(STDOUT_FILENO);
     int code = EX_OK;
     while (*interrupted == 0 && (code == EX_OK || code == EX_UNAVAILABLE)) {
         if (screen) { fputs("\033[H\033[2J", stdout); }
-        code = invocation_look(invocation, body);
+        code = invocation_look(invocation, look_at_queue);
         if (fflush(stdout) != 0 || ferror(stdout)) { break; }
         if (*interrupted == 0) { nanosleep(&(struct timespec){.tv_sec = EVERY_S}, NULL); }
     }
@@ -224,5 +225,5 @@ const struct subcommand command_top = {
         "look at a worker, and while it is silent. in: the precision. spoke: how old the heartbeat is that its line\n"
         "shows. The other words are those of sluice stats and sluice workers.",
     .own_size = sizeof(struct own),
-    .run = run,
+    .run = run_top,
 };

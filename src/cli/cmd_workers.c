@@ -49,7 +49,8 @@ static void print_worker(const struct heartbeat_line *line)
     putchar('\n');
 }
 
-static enum status list(struct session *session, const struct heartbeats *heartbeats, bool json, struct err *err)
+static enum status list_workers(struct session *session, const struct heartbeats *heartbeats, bool json,
+                                struct err *err)
 {
     struct pause pause;
     if (json) {
@@ -70,7 +71,7 @@ static enum status list(struct session *session, const struct heartbeats *heartb
 
 /* Checks the health of this host's workers, each by its own heartbeat: neither a long backlog nor another host's worker
  * matters. */
-static enum status check(const struct session *session, const struct heartbeats *heartbeats, struct err *err)
+static enum status check_host(const struct session *session, const struct heartbeats *heartbeats, struct err *err)
 {
     char host[QUEUE_HOST_MAX + 1];
     queue_host(host);
@@ -91,8 +92,8 @@ static enum status check(const struct session *session, const struct heartbeats 
     return STATUS_OK;
 }
 
-static enum status order(struct session *session, const struct invocation *invocation,
-                         const struct heartbeats *heartbeats, struct err *err)
+static enum status order_workers(struct session *session, const struct invocation *invocation,
+                                 const struct heartbeats *heartbeats, struct err *err)
 {
     const struct own *own = invocation->own;
     for (size_t i = 1; i < invocation->operand_count; i++) {
@@ -114,7 +115,7 @@ static enum status order(struct session *session, const struct invocation *invoc
     return STATUS_OK;
 }
 
-static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+static enum status handle_workers(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
     const char *verb = verb_of(invocation);
@@ -122,15 +123,15 @@ static enum status body(struct session *session, const struct invocation *invoca
     enum status status = heartbeats_read(session, &heartbeats, err);
     if (!own->json) { print_heading(session); }
     if (status == STATUS_OK) {
-        status = order_is(verb)               ? order(session, invocation, &heartbeats, err)
-                 : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)
-                                              : list(session, &heartbeats, own->json, err);
+        status = order_is(verb)               ? order_workers(session, invocation, &heartbeats, err)
+                 : strcmp(verb, "check") == 0 ? check_host(session, &heartbeats, err)
+                                              : list_workers(session, &heartbeats, own->json, err);
     }
     heartbeats_free(&heartbeats);
     return status;
 }
 
-static int run(struct invocation *invocation)
+static int run_workers(struct invocation *invocation)
 {
     const struct own *own = invocation->own;
     const char *verb = verb_of(invocation), *problem = NULL;
@@ -149,7 +150,7 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice workers: %s\n", problem);
         return EX_USAGE;
     }
-    return names > 0 ? invocation_run_one(invocation, body) : invocation_run(invocation, body);
+    return names > 0 ? invocation_run_one(invocation, handle_workers) : invocation_run(invocation, handle_workers);
 }
 
 const struct subcommand command_workers = {
@@ -165,5 +166,5 @@ const struct subcommand command_workers = {
         "drain    finish, give the rest back, exit (SIGTERM)   stop     exit at once (a second SIGTERM)\n"
         "An order waits in Redis until the worker takes it, within a second.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run,
+    .run = run_workers,
 };

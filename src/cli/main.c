@@ -167,7 +167,7 @@ static void wipe_password(char *value, const char *flag)
             flag);
 }
 
-static enum status store(struct invocation *invocation, const struct flag *flag, char *value, struct err *err)
+static enum status store_option(struct invocation *invocation, const struct flag *flag, char *value, struct err *err)
 {
     char name[SETTING_NAME_MAX];
     setting_flag(flag->setting, name);
@@ -204,7 +204,7 @@ static enum status take_flag(int argc, char **argv, int *at, struct invocation *
         out->config_path = value;
         return STATUS_OK;
     }
-    return store(invocation, &flag, value, err);
+    return store_option(invocation, &flag, value, err);
 }
 
 /* Reads argv[0..argc) (without program and command names) into the invocation's config, own options and operands, which
@@ -392,7 +392,7 @@ static enum status load_config(struct invocation *invocation, const char *path, 
     return config_check(&invocation->config, err);
 }
 
-static int run(struct invocation *invocation, int argc, char **argv)
+static int run_command(struct invocation *invocation, int argc, char **argv)
 {
     struct err err;
     struct arguments arguments = {0};
@@ -466,7 +466,7 @@ int main(int argc, char **argv)
     bool version = strcmp(argv[1], "--version") == 0;
     struct invocation invocation = {.command = version ? &command_version : find_command(argc - 1, argv + 1, &used)};
     if (!invocation.command) { return unknown_command(argc - 1, argv + 1); }
-    int code = check_output(&invocation, run(&invocation, argc - 1 - used, argv + 1 + used));
+    int code = check_output(&invocation, run_command(&invocation, argc - 1 - used, argv + 1 + used));
     config_free(&invocation.config);
     if (invocation.own) { settings_free(invocation.command->own, invocation.command->own_count, invocation.own); }
     free(invocation.own);

@@ -419,8 +419,8 @@ enum status config_pick_queue(struct config *config, struct err *err)
 }
 
 /* Makes the settings of one queue: those of `config`, overridden by the entry of `queues`. */
-static enum status derive(const struct config *config, const struct config_queue *queue, struct config *out,
-                          struct err *err)
+static enum status derive_queues(const struct config *config, const struct config_queue *queue, struct config *out,
+                                 struct err *err)
 {
     memset(out, 0, sizeof *out);
     memcpy(out->sources, config->sources, sizeof out->sources);
@@ -454,10 +454,10 @@ enum status config_split(const struct config *config, struct config **out, size_
     struct config *items = calloc(most, sizeof *items);
     if (!items) { return err_set(err, STATUS_NO_MEMORY, "no memory for the settings of %zu queues", most); }
     size_t made = 0;
-    enum status status = queues->count == 0 ? derive(config, NULL, &items[made++], err) : STATUS_OK;
+    enum status status = queues->count == 0 ? derive_queues(config, NULL, &items[made++], err) : STATUS_OK;
     for (size_t i = 0; i < queues->count && status == STATUS_OK; i++) {
         if (!picked || strcmp(config_queue_value(queues, i, "queue"), config->queue) == 0) {
-            status = derive(config, &queues->items[i], &items[made++], err);
+            status = derive_queues(config, &queues->items[i], &items[made++], err);
         }
     }
     if (status == STATUS_OK && made == 0) {

@@ -15,7 +15,7 @@ static char **text_field(const struct setting *setting, void *target)
     return (char **)(void *)((char *)target + setting->offset);
 }
 
-static const void *field(const struct setting *setting, const void *target)
+static const void *member_of(const struct setting *setting, const void *target)
 {
     return (const char *)target + setting->offset;
 }
@@ -64,7 +64,7 @@ void setting_describe(const struct setting *setting, char *text, size_t size)
     }
 }
 
-static enum status refuse(const struct setting *setting, const char *text, const char *where, struct err *err)
+static enum status refuse_value(const struct setting *setting, const char *text, const char *where, struct err *err)
 {
     char takes[256];
     setting_describe(setting, takes, sizeof takes);
@@ -80,7 +80,7 @@ static enum status parse_text(const struct setting *setting, const char *text, c
     if (setting->most > 0 && strlen(text) > (size_t)setting->most) {
         return err_set(err, STATUS_BAD_INPUT, "%s is longer than %" PRId64 " bytes", where, setting->most);
     }
-    if (setting->accepts && !setting->accepts(text)) { return refuse(setting, text, where, err); }
+    if (setting->accepts && !setting->accepts(text)) { return refuse_value(setting, text, where, err); }
     char *copy = strdup(text);
     if (!copy) { return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where); }
     free(*text_field(setting, target));
@@ -100,7 +100,7 @@ static enum status parse_integer(const struct setting *setting, const char *text
     long long value = strtoll(text, &end, 10);
     bool digits = isdigit((unsigned char)text[0]) || (text[0] == '-' && isdigit((unsigned char)text[1]));
     if (!digits || *end != '\0' || errno != 0 || value < setting->least || value > setting->most) {
-        return refuse(setting, text, where, err);
+        return refuse_value(setting, text, where, err);
     }
     *(int64_t *)mutable_field(setting, target) = value;
     return STATUS_OK;
@@ -110,7 +110,7 @@ static enum status parse_switch(const struct setting *setting, const char *text,
                                 struct err *err)
 {
     bool on = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
-    if (!on && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) { return refuse(setting, text, where, err); }
+    if (!on && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) { return refuse_value(setting, text, where, err); }
     *(bool *)mutable_field(setting, target) = on;
     return STATUS_OK;
 }
@@ -124,7 +124,7 @@ static enum status parse_choice(const struct setting *setting, const char *text,
             return STATUS_OK;
         }
     }
-    return refuse(setting, text, where, err);
+    return refuse_value(setting, text, where, err);
 }
 
 enum status setting_parse(const struct setting *setting, const char *text, const char *where, void *target,
@@ -157,10 +157,10 @@ static size_t field_size(const struct setting *setting)
 enum status setting_copy(const struct setting *setting, const void *from, void *to, struct err *err)
 {
     if (setting->type != SETTING_TEXT) {
-        memcpy(mutable_field(setting, to), field(setting, from), field_size(setting));
+        memcpy(mutable_field(setting, to), member_of(setting, from), field_size(setting));
         return STATUS_OK;
     }
-    const char *const *text = field(setting, from);
+    const char *const *text = member_of(setting, from);
     if (*text) { return setting_parse(setting, *text, setting->key, to, err); }
     free(*text_field(setting, to));
     *text_field(setting, to) = NULL;
@@ -170,9 +170,9 @@ enum status setting_copy(const struct setting *setting, const void *from, void *
 bool setting_equal(const struct setting *setting, const void *a, const void *b)
 {
     if (setting->type != SETTING_TEXT) {
-        return memcmp(field(setting, a), field(setting, b), field_size(setting)) == 0;
+        return memcmp(member_of(setting, a), member_of(setting, b), field_size(setting)) == 0;
     }
-    const char *const *text_a = field(setting, a), *const *text_b = field(setting, b);
+    const char *const *text_a = member_of(setting, a), *const *text_b = member_of(setting, b);
     return !*text_a || !*text_b ? *text_a == *text_b : strcmp(*text_a, *text_b) == 0;
 }
 
@@ -191,7 +191,7 @@ static void format_text(const struct setting *setting, const char *value, char *
 
 void setting_format(const struct setting *setting, const void *target, char *text, size_t size)
 {
-    const void *at = field(setting, target);
+    const void *at = member_of(setting, target);
     switch (setting->type) {
     case SETTING_TEXT:
         format_text(setting, *(char *const *)at, text, size);

@@ -14,7 +14,7 @@ static uint64_t random_seed(void)
 
 /* ---- events in, actions out ---- */
 
-static void stop(struct consumer *self, enum status status, bool clean)
+static void stop_consumer(struct consumer *self, enum status status, bool clean)
 {
     self->stopped = true;
     self->clean = clean;
@@ -29,10 +29,10 @@ static void stop_hung(struct consumer *self)
               log_int("compute_timeout_ms", self->config->compute_timeout_ms),
               log_int("batches", worker_stats(self->worker).computing),
               log_str("message", "a batch did not come back in time; this process ends, and others take over"));
-    stop(self, STATUS_DEVICE_LOST, false);
+    stop_consumer(self, STATUS_DEVICE_LOST, false);
 }
 
-static void execute(struct consumer *self, struct action *action)
+static void execute_action(struct consumer *self, struct action *action)
 {
     switch (action->kind) {
     case ACTION_PREPARE:
@@ -50,7 +50,7 @@ static void execute(struct consumer *self, struct action *action)
         if (!action->exit.clean && action->exit.status == STATUS_TIMEOUT) {
             stop_hung(self);
         } else {
-            stop(self, action->exit.status, action->exit.clean);
+            stop_consumer(self, action->exit.status, action->exit.clean);
         }
         break;
     case ACTION_ALONE:
@@ -65,7 +65,7 @@ static void execute(struct consumer *self, struct action *action)
 }
 
 /* Writes the spans of an event. Call it before the step, which frees the event's requests and batch. */
-static void trace(const struct consumer *self, const struct event *event)
+static void trace_request(const struct consumer *self, const struct event *event)
 {
     struct traces *traces = self->shared->traces;
     struct traces_of of = {self->config->queue, queue_worker_name(self->queue), self->model->name};
@@ -82,10 +82,10 @@ static void trace(const struct consumer *self, const struct event *event)
 void consumer_step(struct consumer *self, const struct event *event)
 {
     if (self->stopped) { return; }
-    if (self->shared->traces) { trace(self, event); }
+    if (self->shared->traces) { trace_request(self, event); }
     self->actions.count = 0;
     self->deadline_ns = worker_step(self->worker, event, clock_now_ns(), &self->actions);
-    for (size_t i = 0; i < self->actions.count; i++) { execute(self, &self->actions.items[i]); }
+    for (size_t i = 0; i < self->actions.count; i++) { execute_action(self, &self->actions.items[i]); }
     self->shared->on_step(self->shared->context);
 }
 
@@ -131,7 +131,7 @@ static void on_fatal(void *context, const struct err *err)
     struct consumer *self = context;
     log_error("redis_refuses", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
               log_str("status", status_name(err->status)), log_str("message", err->message));
-    stop(self, err->status, false);
+    stop_consumer(self, err->status, false);
     self->shared->on_step(self->shared->context);
 }
 

@@ -37,7 +37,7 @@ struct gpus {
     size_t count;
 };
 
-static bool find(struct nvml *nvml)
+static bool load_nvml(struct nvml *nvml)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     const struct {
@@ -56,7 +56,7 @@ static bool find(struct nvml *nvml)
     return library;
 }
 
-static size_t look(const struct nvml *nvml, struct gpu_sample samples[GPUS_MAX])
+static size_t read_gpus(const struct nvml *nvml, struct gpu_sample samples[GPUS_MAX])
 {
     unsigned devices = 0;
     size_t count = 0;
@@ -76,7 +76,7 @@ static size_t look(const struct nvml *nvml, struct gpu_sample samples[GPUS_MAX])
     return count;
 }
 
-static void destroy(struct gpus *gpus)
+static void free_gpus(struct gpus *gpus)
 {
     pthread_cond_destroy(&gpus->closes);
     pthread_mutex_destroy(&gpus->lock);
@@ -93,7 +93,7 @@ static void *thread_main(void *context)
     pthread_mutex_lock(&gpus->lock);
     while (works && !gpus->closed) {
         pthread_mutex_unlock(&gpus->lock);
-        size_t count = look(&gpus->nvml, samples);
+        size_t count = read_gpus(&gpus->nvml, samples);
         pthread_mutex_lock(&gpus->lock);
         memcpy(gpus->samples, samples, count * sizeof samples[0]);
         gpus->count = count;
@@ -105,12 +105,12 @@ static void *thread_main(void *context)
     gpus->ended = true;
     bool last = gpus->closed;
     pthread_mutex_unlock(&gpus->lock);
-    if (last) { destroy(gpus); }
+    if (last) { free_gpus(gpus); }
     return NULL;
 }
 
 /* Starts the thread with all signals blocked: the I/O thread handles them. */
-static int start(struct gpus *gpus)
+static int start_gpu_thread(struct gpus *gpus)
 {
     pthread_t id;
     sigset_t all, before;
@@ -126,14 +126,14 @@ enum status gpus_open(struct gpus **out, struct err *err)
 {
     struct nvml nvml;
     *out = NULL;
-    if (!find(&nvml)) { return STATUS_OK; }
+    if (!load_nvml(&nvml)) { return STATUS_OK; }
     struct gpus *gpus = calloc(1, sizeof *gpus);
     if (!gpus) { return err_set(err, STATUS_NO_MEMORY, "no memory for the GPUs' numbers"); }
     gpus->nvml = nvml;
     pthread_mutex_init(&gpus->lock, NULL);
     pthread_cond_init(&gpus->closes, NULL);
-    if (start(gpus) != 0) {
-        destroy(gpus);
+    if (start_gpu_thread(gpus) != 0) {
+        free_gpus(gpus);
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
     *out = gpus;
@@ -148,7 +148,7 @@ void gpus_close(struct gpus *gpus)
     bool last = gpus->ended;
     pthread_cond_signal(&gpus->closes);
     pthread_mutex_unlock(&gpus->lock);
-    if (last) { destroy(gpus); }
+    if (last) { free_gpus(gpus); }
 }
 
 size_t gpus_read(struct gpus *gpus, struct gpu_sample samples[GPUS_MAX])

@@ -8,7 +8,7 @@
 
 enum { POINT_TEXT = 256 };
 
-static float divide(double part, double whole)
+static float divide_or_nan(double part, double whole)
 {
     return whole > 0 ? (float)(part / whole) : NAN;
 }
@@ -37,7 +37,8 @@ static float rate_today(const struct history_sample *was, const struct history_s
 {
     if (was->redis_ms == 0 || now->redis_ms <= was->redis_ms) { return NAN; }
     if (now->redis_ms / DAY_MS != was->redis_ms / DAY_MS) { before = 0; }
-    return after < before ? NAN : divide((double)(after - before) * 1e3, (double)(now->redis_ms - was->redis_ms));
+    return after < before ? NAN
+                          : divide_or_nan((double)(after - before) * 1e3, (double)(now->redis_ms - was->redis_ms));
 }
 
 static struct history_point make_point(const struct history_sample *was, const struct history_sample *now)
@@ -48,7 +49,7 @@ static struct history_point make_point(const struct history_sample *was, const s
     uint64_t ended[HISTOGRAM_BOUNDS + 1];
     for (unsigned i = 0; i <= HISTOGRAM_BOUNDS; i++) { ended[i] = now->request_ns[i] - was->request_ns[i]; }
     bool known = now->redis_ms != 0;
-    float busy = divide((double)(now->busy_ns - was->busy_ns), ms * 1e6 * now->threads);
+    float busy = divide_or_nan((double)(now->busy_ns - was->busy_ns), ms * 1e6 * now->threads);
     return (struct history_point){.at_ms = now->at_ms,
                                   .done_per_s = rate_today(was, now, was->done_today, now->done_today),
                                   .errors_per_s = rate_today(was, now, was->errors_today, now->errors_today),
@@ -57,10 +58,10 @@ static struct history_point make_point(const struct history_sample *was, const s
                                   .p50_s = find_quantile(ended, 0.5),
                                   .p99_s = find_quantile(ended, 0.99),
                                   .busy = busy > 1 ? 1 : busy, /* a batch counts whole when it ends */
-                                  .batch_texts = divide((double)(now->rows - was->rows), batches),
-                                  .batch_tokens = divide(tokens, batches),
-                                  .padding = divide(computed - tokens, computed),
-                                  .commands_per_s = divide((double)(now->commands - was->commands) * 1e3, ms)};
+                                  .batch_texts = divide_or_nan((double)(now->rows - was->rows), batches),
+                                  .batch_tokens = divide_or_nan(tokens, batches),
+                                  .padding = divide_or_nan(computed - tokens, computed),
+                                  .commands_per_s = divide_or_nan((double)(now->commands - was->commands) * 1e3, ms)};
 }
 
 void history_add(struct history *history, const struct history_sample *now)

@@ -96,7 +96,7 @@ static void set_deadline(struct client *client, unsigned ms)
 
 /* The connection ends when the whole answer is written and the peer has closed its side, which most do once they have
  * the answer. Closing it earlier would reset it while the peer still sends, and the answer would be lost. */
-static void respond(struct client *client, int status, const char *type, const struct buffer *body)
+static void send_response(struct client *client, int status, const char *type, const struct buffer *body)
 {
     struct evbuffer *out = bufferevent_get_output(client->buffers);
     bool whole = buffer_ok(body);
@@ -127,11 +127,11 @@ int http_error(struct buffer *body, int status, const char *error)
     return status;
 }
 
-static void refuse(struct client *client, int status, const char *error)
+static void refuse_request(struct client *client, int status, const char *error)
 {
     struct buffer body = {0};
     http_error(&body, status, error);
-    respond(client, status, "application/json", &body);
+    send_response(client, status, "application/json", &body);
     buffer_free(&body);
 }
 
@@ -139,7 +139,7 @@ void http_answer(struct http *http, uint64_t number, int status, const struct bu
 {
     struct client *client = http->clients;
     while (client && client->request.number != number) { client = client->next; }
-    if (client && client->stage == WAITING) { respond(client, status, client->route->type, body); }
+    if (client && client->stage == WAITING) { send_response(client, status, client->route->type, body); }
 }
 
 /* ---- requests ---- */
@@ -302,7 +302,9 @@ static void take_head(struct client *client, struct evbuffer *in)
 {
     struct evbuffer_ptr end = evbuffer_search(in, "\r\n\r\n", 4, NULL);
     if (end.pos < 0) {
-        if (evbuffer_get_length(in) >= HTTP_HEAD_BYTES) { refuse(client, 431, "the head is larger than 8 KiB"); }
+        if (evbuffer_get_length(in) >= HTTP_HEAD_BYTES) {
+            refuse_request(client, 431, "the head is larger than 8 KiB");
+        }
         return;
     }
     size_t length = (size_t)end.pos;
@@ -315,14 +317,14 @@ static void take_head(struct client *client, struct evbuffer *in)
         status = read_head(client, length, &error);
     }
     if (status != 0) {
-        refuse(client, status, error);
+        refuse_request(client, status, error);
     } else {
         client->stage = BODY;
         bufferevent_setwatermark(client->buffers, EV_READ, 0, HTTP_BODY_BYTES);
     }
 }
 
-static void answer(struct client *client, struct evbuffer *in)
+static void answer_client(struct client *client, struct evbuffer *in)
 {
     struct http_request *request = &client->request;
     struct buffer body = {0};
@@ -330,7 +332,7 @@ static void answer(struct client *client, struct evbuffer *in)
     int status = request->body ? client->route->answer(client->http->context, request, &body)
                                : http_error(&body, 503, "no memory");
     if (status != HTTP_LATER) {
-        respond(client, status, client->route->type, &body);
+        send_response(client, status, client->route->type, &body);
     } else {
         client->stage = WAITING;
         set_deadline(client, HTTP_ANSWER_MS);
@@ -343,7 +345,7 @@ static void on_read(struct bufferevent *buffers, void *context)
     struct client *client = context;
     struct evbuffer *in = bufferevent_get_input(buffers);
     if (client->stage == HEAD) { take_head(client, in); }
-    if (client->stage == BODY && evbuffer_get_length(in) >= client->request.body_length) { answer(client, in); }
+    if (client->stage == BODY && evbuffer_get_length(in) >= client->request.body_length) { answer_client(client, in); }
     if (client->stage >= WAITING) { evbuffer_drain(in, evbuffer_get_length(in)); }
 }
 
@@ -376,7 +378,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
     (void)fd, (void)what;
     struct client *client = context;
     if (client->stage == WAITING) {
-        refuse(client, 504, "no answer within 15 s");
+        refuse_request(client, 504, "no answer within 15 s");
     } else {
         on_event(NULL, 0, context);
     }

@@ -35,7 +35,7 @@ struct monitor {
 /* ---- health ---- */
 
 /* The reason why the queue is not served as it should be; NULL: it is. */
-static const char *unready(const struct consumer *consumer)
+static const char *find_unready(const struct consumer *consumer)
 {
     struct worker_stats stats = worker_stats(consumer->worker);
     const char *trouble = queue_trouble(consumer->queue);
@@ -74,7 +74,7 @@ static int answer_readyz(void *context, const struct http_request *request, stru
     (void)request;
     const struct monitor *monitor = context;
     for (size_t i = 0; i < monitor->of.queue_count; i++) {
-        const char *why = unready(&monitor->of.consumers[i]);
+        const char *why = find_unready(&monitor->of.consumers[i]);
         if (why) { buffer_format(body, "queue %s: %s\n", monitor->of.consumers[i].config->queue, why); }
     }
     if (body->length > 0) { return 503; }
@@ -130,7 +130,7 @@ static struct queue_sample sample_queue(const struct consumer *consumer)
         .stats = worker_stats(consumer->worker),
         .histograms = *worker_histograms(consumer->worker),
         .counters = queue_counters(consumer->queue),
-        .ready = unready(consumer) == NULL,
+        .ready = find_unready(consumer) == NULL,
         .connected = queue_trouble(consumer->queue) == NULL,
         .later = known ? (double)look->later : NAN,
         .due = known ? (double)look->due : NAN,
@@ -184,7 +184,7 @@ static double open_files(void)
     return count;
 }
 
-static double seconds(struct timeval time)
+static double ns_to_seconds(struct timeval time)
 {
     return (double)time.tv_sec + (double)time.tv_usec / 1e6;
 }
@@ -204,7 +204,7 @@ static struct process_sample sample_process(const struct monitor *monitor)
                                     .log_dropped = log_dropped()};
     struct rusage usage;
     bool ok = getrusage(RUSAGE_SELF, &usage) == 0;
-    sample.cpu_s = ok ? seconds(usage.ru_utime) + seconds(usage.ru_stime) : NAN;
+    sample.cpu_s = ok ? ns_to_seconds(usage.ru_utime) + ns_to_seconds(usage.ru_stime) : NAN;
     http_counters(monitor->http, &sample.http_answered, &sample.http_refused);
     traces_counters(monitor->of.shared->traces, &sample.spans, &sample.spans_dropped);
     return sample;

@@ -29,7 +29,7 @@ struct prep {
     struct prep_client *turn;      /* the client to serve next, in the ring of clients */
 };
 
-static void work(void *context, void *item)
+static void prepare_item(void *context, void *item)
 {
     (void)context;
     struct prep_job *job = item;
@@ -42,7 +42,7 @@ static void work(void *context, void *item)
     }
 }
 
-static bool waits(const struct prep *prep, const struct prep_client *client, enum prep_queue queue)
+static bool is_waiting(const struct prep *prep, const struct prep_client *client, enum prep_queue queue)
 {
     return client->waiting[queue].count > 0 && (queue != PREP_LONG_QUEUE || prep->long_jobs < prep->long_most);
 }
@@ -57,7 +57,7 @@ static size_t entry_bytes(const struct request *request)
 static bool start_one(struct prep *prep, struct prep_client *client)
 {
     enum prep_queue queue = PREP_FORMAT_QUEUE;
-    while (queue < PREP_QUEUES && !waits(prep, client, queue)) { queue++; }
+    while (queue < PREP_QUEUES && !is_waiting(prep, client, queue)) { queue++; }
     if (queue == PREP_QUEUES) { return false; }
     struct request_list *waiting = &client->waiting[queue];
     uint32_t share = waiting->count / prep->threads + 1;
@@ -101,7 +101,7 @@ enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct e
         prep->idle[prep->idle_count] = &prep->jobs[prep->idle_count];
     }
     struct thread_pool_options options = {
-        .name = "prep", .threads = threads, .capacity = JOBS, .wake_fd = wake_fd, .work = work};
+        .name = "prep", .threads = threads, .capacity = JOBS, .wake_fd = wake_fd, .work = prepare_item};
     enum status status = thread_pool_open(&options, &prep->pool, err);
     if (status != STATUS_OK) {
         free(prep);

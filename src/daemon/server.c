@@ -133,7 +133,7 @@ static enum status take_over(struct server *server, const struct config *configs
     return STATUS_OK;
 }
 
-static void reload(struct server *server)
+static void reload_config(struct server *server)
 {
     struct config fresh;
     struct config *configs = NULL;
@@ -219,7 +219,7 @@ static void on_deadline(void *context)
     on_step(server); /* sets the timer again if it was early */
 }
 
-static void drain(struct server *server, int number)
+static void drain_workers(struct server *server, int number)
 {
     size_t held = 0;
     for (size_t i = 0; i < server->queue_count; i++) { held += worker_stats(server->consumers[i].worker).held; }
@@ -247,10 +247,10 @@ static void on_signal(void *context, int number)
         for (size_t i = 0; i < server->queue_count; i++) { consumer_log_held(&server->consumers[i], DUMP_MOST); }
         break;
     case SIGHUP:
-        reload(server);
+        reload_config(server);
         break;
     default:
-        drain(server, number);
+        drain_workers(server, number);
     }
 }
 

@@ -87,7 +87,7 @@ static void write_all(struct traces *traces, struct buffer *lines, uint64_t coun
 }
 
 /* Waits for more lines, under the lock, so that one write takes many. */
-static void gather(struct traces *traces)
+static void wait_for_lines(struct traces *traces)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -98,7 +98,7 @@ static void gather(struct traces *traces)
            pthread_cond_timedwait(&traces->wake, &traces->lock, &until) != ETIMEDOUT) {}
 }
 
-static void *run(void *context)
+static void *write_traces(void *context)
 {
     struct traces *traces = context;
     struct buffer lines = {0};
@@ -106,7 +106,7 @@ static void *run(void *context)
     pthread_mutex_lock(&traces->lock);
     while (!traces->closing || traces->waiting.length > 0) {
         while (!traces->closing && traces->waiting.length == 0) { pthread_cond_wait(&traces->wake, &traces->lock); }
-        gather(traces);
+        wait_for_lines(traces);
         struct buffer taken = traces->waiting;
         uint64_t count = traces->lines;
         traces->waiting = lines;
@@ -123,7 +123,7 @@ static void *run(void *context)
 }
 
 /* Starts the thread with all signals blocked: the I/O thread handles them. */
-static enum status start(struct traces *traces, struct err *err)
+static enum status start_trace_thread(struct traces *traces, struct err *err)
 {
     pthread_condattr_t clock;
     sigset_t all, before;
@@ -134,7 +134,7 @@ static enum status start(struct traces *traces, struct err *err)
     pthread_condattr_destroy(&clock);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&traces->thread, NULL, run, traces);
+    int failed = pthread_create(&traces->thread, NULL, write_traces, traces);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed == 0) { return STATUS_OK; }
     errno = failed;
@@ -155,7 +155,7 @@ enum status traces_open(const char *path, struct traces **out, struct err *err)
     if (getrandom(&traces->seed, sizeof traces->seed, 0) != (ssize_t)sizeof traces->seed) {
         traces->seed = clock_now_ns();
     }
-    enum status status = start(traces, err);
+    enum status status = start_trace_thread(traces, err);
     if (status != STATUS_OK) {
         free(traces);
         return status;
@@ -186,7 +186,7 @@ void traces_counters(const struct traces *traces, uint64_t *spans, uint64_t *dro
 }
 
 /* Gives the line to the thread. */
-static void finish(struct traces *traces)
+static void give_line(struct traces *traces)
 {
     struct buffer *line = &traces->line;
     pthread_mutex_lock(&traces->lock);
@@ -206,7 +206,7 @@ static void finish(struct traces *traces)
 /* ---- ids ---- */
 
 /* Mixes a seed and two numbers to an id that is never 0. */
-static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b)
+static uint64_t mix_id(uint64_t seed, uint64_t a, uint64_t b)
 {
     uint64_t state = seed ^ a;
     state = random_next(&state) ^ b;
@@ -219,7 +219,7 @@ static uint64_t run_id(const struct traces *traces, const struct traces_of *of, 
 {
     uint64_t place = request->identity.class;
     for (const char *c = of->queue; *c; c++) { place = place * 31 + (unsigned char)*c; }
-    return mix(traces->seed + place, request->identity.entry.ms, request->identity.entry.seq);
+    return mix_id(traces->seed + place, request->identity.entry.ms, request->identity.entry.seq);
 }
 
 /* Writes the ids of a batch, which is a trace of its own, because its requests belong to many traces. */
@@ -228,8 +228,8 @@ static void put_batch_ids(struct traces *traces, const struct traces_of *of, uin
     uint64_t place = 0;
     for (const char *c = of->worker; *c; c++) { place = place * 31 + (unsigned char)*c; }
     buffer_format(&traces->line, "\"traceId\":\"%016" PRIx64 "%016" PRIx64 "\",\"spanId\":\"%016" PRIx64 "\"",
-                  mix(traces->seed, place, 0), mix(traces->seed, place, 2 * number),
-                  mix(traces->seed, place, 2 * number + 1));
+                  mix_id(traces->seed, place, 0), mix_id(traces->seed, place, 2 * number),
+                  mix_id(traces->seed, place, 2 * number + 1));
 }
 
 static void put_run_ids(struct traces *traces, const struct traces_of *of, const struct request *request)
@@ -269,7 +269,7 @@ static void close_list(struct buffer *to, const char *end)
 }
 
 /* Begins a line, up to the span's first member. */
-static void begin(struct traces *traces, const struct traces_of *of)
+static void begin_line(struct traces *traces, const struct traces_of *of)
 {
     struct buffer *to = &traces->line;
     to->length = 0;
@@ -282,10 +282,10 @@ static void begin(struct traces *traces, const struct traces_of *of)
     buffer_string(to, "\"},\"spans\":[{");
 }
 
-static void end(struct traces *traces)
+static void end_line(struct traces *traces)
 {
     buffer_string(&traces->line, "}]}]}]}\n");
-    finish(traces);
+    give_line(traces);
 }
 
 /* A monotonic time as unix nanoseconds; `now` and `unix_now` are the same moment. */
@@ -293,7 +293,7 @@ struct moment {
     uint64_t now, unix_now;
 };
 
-static struct moment moment(void)
+static struct moment read_clocks(void)
 {
     return (struct moment){clock_now_ns(), clock_unix_ns()};
 }
@@ -383,8 +383,8 @@ void traces_request(struct traces *traces, const struct traces_of *of, const str
 {
     if (!request->identity.sampled || !has_run(request)) { return; }
     struct buffer *to = &traces->line;
-    struct moment now = moment();
-    begin(traces, of);
+    struct moment now = read_clocks();
+    begin_line(traces, of);
     put_run_ids(traces, of, request);
     buffer_format(to, ",\"parentSpanId\":\"%.16s\",\"flags\":%d,\"name\":\"process sluice:{%s}:%s\",\"kind\":%d",
                   request->identity.traceparent + 36, SAMPLED | REMOTE, of->queue,
@@ -406,7 +406,7 @@ void traces_request(struct traces *traces, const struct traces_of *of, const str
         buffer_string(to, "}]");
     }
     if (request->retry.code != CODE_NONE) { put_status(to, request->retry.message); }
-    end(traces);
+    end_line(traces);
 }
 
 /* Collects the sampled requests of a batch, each once. Beyond LINKS_MOST it only counts rows. Shapes: requests
@@ -435,10 +435,10 @@ void traces_batch(struct traces *traces, const struct traces_of *of, const struc
     const struct request *requests[LINKS_MOST];
     uint32_t more = 0, count = sampled_requests(batch, requests, &more);
     struct buffer *to = &traces->line;
-    struct moment now = moment();
+    struct moment now = read_clocks();
     if (count == 0 || batch->started_ns == 0) { return; }
     enum request_task task = requests[0]->task;
-    begin(traces, of);
+    begin_line(traces, of);
     put_batch_ids(traces, of, batch->number);
     buffer_format(to, ",\"flags\":%d,\"name\":\"batch of %s\",\"kind\":%d", SAMPLED, operation_of(task), KIND_INTERNAL);
     put_times(to, &now, batch->started_ns, batch->finished_ns);
@@ -456,5 +456,5 @@ void traces_batch(struct traces *traces, const struct traces_of *of, const struc
     buffer_string(to, "]");
     if (more > 0) { buffer_format(to, ",\"droppedLinksCount\":%" PRIu32, more); }
     if (batch->status != STATUS_OK) { put_status(to, batch->err.message); }
-    end(traces);
+    end_line(traces);
 }

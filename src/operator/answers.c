@@ -24,7 +24,7 @@ static void put_number(FILE *to, long long number, long long least)
 /* ---- queues and workers ---- */
 
 /* The number of requests to do now, as /depth of a daemon counts them. */
-static long long depth(const struct queue_counts *counts)
+static long long count_depth(const struct queue_counts *counts)
 {
     long long sum = counts->due;
     for (int c = 0; c < CLASS_COUNT; c++) { sum += counts->classes[c].unread + counts->classes[c].pending; }
@@ -92,8 +92,8 @@ void answer_put_counts(FILE *to, const struct session *session, const struct que
     fprintf(to,
             ",\"depth\":%lld,\"later\":%lld,\"due\":%lld,\"dead\":%lld,\"dead_bytes\":%lld,\"workers\":%zu,"
             "\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu,\"tight\":%zu,\"reason\":",
-            depth(counts), counts->later, counts->due, counts->dead, counts->dead_bytes, counts->workers, counts->quiet,
-            counts->devices, counts->devices_lost, counts->tight);
+            count_depth(counts), counts->later, counts->due, counts->dead, counts->dead_bytes, counts->workers,
+            counts->quiet, counts->devices, counts->devices_lost, counts->tight);
     if (counts->tight == 0) {
         fputs("null", to);
     } else {

@@ -22,7 +22,7 @@ static bool has_bytes(const struct letter *letter, const char *search)
     return false;
 }
 
-static bool passes(const struct letter *letter, const struct letter_filter *filter)
+static bool passes_filter(const struct letter *letter, const struct letter_filter *filter)
 {
     if (filter->code && !field_is(letter, "_code", filter->code)) { return false; }
     if (filter->search && !has_bytes(letter, filter->search)) { return false; }
@@ -94,7 +94,7 @@ enum status letters_page(struct session *session, const struct letter_filter *fi
                 snprintf(next, LETTER_CURSOR, "%.41s%s%.20s", letter.id, newest_first ? "" : "/",
                          newest_first ? "" : last);
             }
-            if (passes(&letter, filter)) { status = visit(context, &letter, err); }
+            if (passes_filter(&letter, filter)) { status = visit(context, &letter, err); }
         }
     }
     free(page);

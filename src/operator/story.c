@@ -24,13 +24,13 @@ static uint64_t number_of(const struct resp_value *value)
 }
 
 /* An element of an array; NULL: there is none. */
-static const struct resp_value *item(const struct resp_value *array, size_t at)
+static const struct resp_value *item_at(const struct resp_value *array, size_t at)
 {
     return array && array->type == RESP_ARRAY && at < array->count ? &array->items[at] : NULL;
 }
 
 /* Copies foreign bytes as they are in `struct story`. Shapes: to [size]. */
-static void keep(char *to, size_t size, const struct resp_value *value)
+static void keep_printable(char *to, size_t size, const struct resp_value *value)
 {
     size_t length = value && value->bytes ? value->length : 0;
     length = length < size ? length : size - 1;
@@ -77,28 +77,30 @@ static enum status read_reply(struct session *session, const char *id, struct st
     TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "reply:", id, key), "status", "entry",
                     "first_at", "done_at", "tenant", "queued_ms", "compute_ms", "code", "message", "attempts", "dead",
                     "ignored"));
-    const char *status = session_text(item(reply, 0));
+    const char *status = session_text(item_at(reply, 0));
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         if (strcmp(status, ends[i]) == 0) { story->status = ends[i]; }
     }
     if (status[0] == '\0') { return STATUS_OK; }
-    (void)take_name(story, session_text(item(reply, 1)));
-    uint64_t first_ms = number_of(item(reply, 2));
+    (void)take_name(story, session_text(item_at(reply, 1)));
+    uint64_t first_ms = number_of(item_at(reply, 2));
     story->first_ms = first_ms > 1 ? first_ms : story->first_ms; /* 1: cancelled, and not known */
-    story->done_ms = number_of(item(reply, 3));
-    keep(story->tenant, sizeof story->tenant, item(reply, 4));
-    keep(story->queued_ms, sizeof story->queued_ms, item(reply, 5));
-    keep(story->compute_ms, sizeof story->compute_ms, item(reply, 6));
-    keep(story->code, sizeof story->code, item(reply, 7));
-    keep(story->message, sizeof story->message, item(reply, 8));
-    story->attempts = (unsigned long)number_of(item(reply, 9));
-    if (resp_entry_id(item(reply, 10), &letter)) { keep(story->letter, sizeof story->letter, item(reply, 10)); }
-    keep(story->ignored, sizeof story->ignored, item(reply, 11));
+    story->done_ms = number_of(item_at(reply, 3));
+    keep_printable(story->tenant, sizeof story->tenant, item_at(reply, 4));
+    keep_printable(story->queued_ms, sizeof story->queued_ms, item_at(reply, 5));
+    keep_printable(story->compute_ms, sizeof story->compute_ms, item_at(reply, 6));
+    keep_printable(story->code, sizeof story->code, item_at(reply, 7));
+    keep_printable(story->message, sizeof story->message, item_at(reply, 8));
+    story->attempts = (unsigned long)number_of(item_at(reply, 9));
+    if (resp_entry_id(item_at(reply, 10), &letter)) {
+        keep_printable(story->letter, sizeof story->letter, item_at(reply, 10));
+    }
+    keep_printable(story->ignored, sizeof story->ignored, item_at(reply, 11));
     TRY(ASK_IF(session, &reply, err, "PTTL", key));
     story->expires_ms = number_of(reply) > 0 ? story->now_ms + number_of(reply) : 0;
     if (story->letter[0] == '\0') { return STATUS_OK; }
     TRY(ASK_IF(session, &reply, err, "XRANGE", session_key(session, "dead", "", key), story->letter, story->letter));
-    story->letter_gone = !item(reply, 0);
+    story->letter_gone = !item_at(reply, 0);
     return STATUS_OK;
 }
 
@@ -108,7 +110,7 @@ static enum status read_trouble(struct session *session, struct story *story, st
     const struct resp_value *reply;
     struct entry_id entry;
     TRY(SESSION_ASK(session, &reply, err, "HGET", session_key(session, "trouble", "", key), story->name));
-    keep(record, sizeof record, reply);
+    keep_printable(record, sizeof record, reply);
     if (record[0] == '\0') { return STATUS_OK; }
     int read = sscanf(record, "%lu %lu %41s %255s %lu", &story->attempts, &story->runs_alone, carrier, story->runs,
                       &story->taken);
@@ -141,17 +143,17 @@ static enum status read_pending(struct session *session, const char *stream, con
     char key[SESSION_KEY];
     const struct resp_value *reply;
     TRY(ASK_IF(session, &reply, err, "XPENDING", stream, "sluice", entry, entry, "1"));
-    const struct resp_value *pending = item(reply, 0), *owner = item(pending, 1);
+    const struct resp_value *pending = item_at(reply, 0), *owner = item_at(pending, 1);
     if (!owner || !owner->bytes) { return STATUS_OK; }
     story->given_back = resp_equals(owner, "released") || resp_equals(owner, "ahead");
     story->foreign = !story->given_back && !queue_worker_name_is(owner->bytes, owner->length);
     story->status = story->given_back || story->foreign ? "queued" : "running";
     if (story->given_back) { return STATUS_OK; }
-    uint64_t idle_ms = number_of(item(pending, 2));
-    story->deliveries = (unsigned long)number_of(item(pending, 3));
+    uint64_t idle_ms = number_of(item_at(pending, 2));
+    story->deliveries = (unsigned long)number_of(item_at(pending, 3));
     story->held_ms = idle_ms < story->now_ms ? story->now_ms - idle_ms : 0; /* or a little later: `now_ms` is older */
     if (story->held_ms < story->entry.ms) { story->held_ms = story->entry.ms; }
-    keep(story->foreign ? story->consumer : story->worker, sizeof story->worker, owner);
+    keep_printable(story->foreign ? story->consumer : story->worker, sizeof story->worker, owner);
     if (story->foreign) { return STATUS_OK; }
     TRY(ASK_IF(session, &reply, err, "HGET", session_key(session, "workers", "", key), story->worker));
     read_heartbeat(story, reply);
@@ -167,8 +169,10 @@ static enum status read_unread(struct session *session, const char *stream, cons
     struct entry_id delivered = {0}, first, last;
     bool pending = strcmp(story->status, "unknown") != 0;
     if (tenant) { TRY(ASK_IF(session, &reply, err, "XRANGE", stream, text, text)); }
-    bool readable = reply, there = item(reply, 0);
-    if (there) { keep(story->tenant, sizeof story->tenant, resp_field(item(item(reply, 0), 1), "tenant")); }
+    bool readable = reply, there = item_at(reply, 0);
+    if (there) {
+        keep_printable(story->tenant, sizeof story->tenant, resp_field(item_at(item_at(reply, 0), 1), "tenant"));
+    }
     if (pending || (readable && !there)) { return STATUS_OK; }
     TRY(ASK_IF(session, &reply, err, "XINFO", "GROUPS", stream));
     if (reply && (group = session_group(reply))) {
@@ -178,8 +182,8 @@ static enum status read_unread(struct session *session, const char *stream, cons
     if (!readable) {
         TRY(ASK_IF(session, &reply, err, "XINFO", "STREAM", stream));
         if (!reply) { return STATUS_OK; }
-        (void)resp_entry_id(item(resp_field(reply, "first-entry"), 0), &first);
-        (void)resp_entry_id(item(resp_field(reply, "last-entry"), 0), &last);
+        (void)resp_entry_id(item_at(resp_field(reply, "first-entry"), 0), &first);
+        (void)resp_entry_id(item_at(resp_field(reply, "last-entry"), 0), &last);
         there = behind && entry_id_compare(story->entry, first) >= 0 && entry_id_compare(story->entry, last) <= 0;
     }
     story->lost = there && !behind;
@@ -215,10 +219,10 @@ static void take_letter(struct story *story, const struct resp_value *id, const 
 {
     story->status = "dead";
     (void)take_name(story, session_text(resp_field(fields, "_entry")));
-    keep(story->letter, sizeof story->letter, id);
-    keep(story->code, sizeof story->code, resp_field(fields, "_code"));
-    keep(story->message, sizeof story->message, resp_field(fields, "_message"));
-    keep(story->tenant, sizeof story->tenant, resp_field(fields, "_tenant"));
+    keep_printable(story->letter, sizeof story->letter, id);
+    keep_printable(story->code, sizeof story->code, resp_field(fields, "_code"));
+    keep_printable(story->message, sizeof story->message, resp_field(fields, "_message"));
+    keep_printable(story->tenant, sizeof story->tenant, resp_field(fields, "_tenant"));
     story->attempts = (unsigned long)number_of(resp_field(fields, "_attempts"));
 }
 
@@ -235,8 +239,9 @@ static enum status read_letters(struct session *session, const char *id, struct 
         story->letters_left = page == PAGES;
         if (story->letters_left) { break; }
         TRY(ASK_IF(session, &reply, err, "XRANGE", key, from, "+", "COUNT", most));
-        for (count = 0; item(reply, count); count++) {
-            const struct resp_value *letter = item(item(reply, count), 0), *fields = item(item(reply, count), 1);
+        for (count = 0; item_at(reply, count); count++) {
+            const struct resp_value *letter = item_at(item_at(reply, count), 0),
+                                    *fields = item_at(item_at(reply, count), 1);
             if (fields && is_its_own(story, id, fields)) { take_letter(story, letter, fields); }
             snprintf(from, sizeof from, "(%.41s", session_text(letter));
         }
@@ -247,7 +252,7 @@ static enum status read_letters(struct session *session, const char *id, struct 
 /* --- telling --- */
 
 PRINTF_LIKE(4, 5)
-static void tell(struct story *story, uint64_t at_ms, const char *name, const char *format, ...)
+static void tell_event(struct story *story, uint64_t at_ms, const char *name, const char *format, ...)
 {
     struct story_event event = {.at_ms = at_ms, .name = name};
     va_list args;
@@ -260,7 +265,7 @@ static void tell(struct story *story, uint64_t at_ms, const char *name, const ch
     story->events[at] = event;
 }
 
-static const char *plural(unsigned long count)
+static const char *plural_s(unsigned long count)
 {
     return count == 1 ? "" : "s";
 }
@@ -269,8 +274,9 @@ static void tell_compute(struct story *story)
 {
     uint64_t began_ms = story->first_ms + strtoull(story->queued_ms, NULL, 10);
     if (story->queued_ms[0] == '\0' || story->first_ms == 0) { return; }
-    tell(story, began_ms, "started", "compute began, %s ms after it was submitted", story->queued_ms);
-    tell(story, began_ms + strtoull(story->compute_ms, NULL, 10), "computed", "computed in %s ms", story->compute_ms);
+    tell_event(story, began_ms, "started", "compute began, %s ms after it was submitted", story->queued_ms);
+    tell_event(story, began_ms + strtoull(story->compute_ms, NULL, 10), "computed", "computed in %s ms",
+               story->compute_ms);
 }
 
 static void tell_end(struct story *story)
@@ -278,13 +284,13 @@ static void tell_end(struct story *story)
     const char *gone = story->letter_gone ? "; the letter is gone: requeued, deleted or trimmed" : "";
     bool failed = story->code[0] != '\0';
     bool ignored = story->ignored[0] != '\0';
-    tell(story, story->done_ms, "answered", "%s%s%s%s%s%s%s", story->status, failed ? ": " : "", story->code,
-         failed ? ": " : "", story->message, ignored ? "; unknown fields, ignored: " : "", story->ignored);
+    tell_event(story, story->done_ms, "answered", "%s%s%s%s%s%s%s", story->status, failed ? ": " : "", story->code,
+               failed ? ": " : "", story->message, ignored ? "; unknown fields, ignored: " : "", story->ignored);
     if (story->letter[0] != '\0') {
-        tell(story, strtoull(story->letter, NULL, 10), "dead", "dead letter %s after %lu attempt%s: %s: %s%s",
-             story->letter, story->attempts, plural(story->attempts), story->code, story->message, gone);
+        tell_event(story, strtoull(story->letter, NULL, 10), "dead", "dead letter %s after %lu attempt%s: %s: %s%s",
+                   story->letter, story->attempts, plural_s(story->attempts), story->code, story->message, gone);
     }
-    tell(story, story->expires_ms, "expires", "the reply expires");
+    tell_event(story, story->expires_ms, "expires", "the reply expires");
 }
 
 static void tell_place(struct story *story)
@@ -294,36 +300,38 @@ static void tell_place(struct story *story)
     if (story->came_back) {
         char entry[ENTRY_ID_TEXT];
         entry_id_format(story->entry, entry);
-        tell(story, story->due_ms ? 0 : story->entry.ms, "returned", "back from later as entry %s, for attempt %lu",
-             entry, story->attempts + 1);
+        tell_event(story, story->due_ms ? 0 : story->entry.ms, "returned",
+                   "back from later as entry %s, for attempt %lu", entry, story->attempts + 1);
     }
     if (running && story->spoke_ms == 0) {
-        tell(story, story->held_ms, "held", "delivery %lu, to worker %s, which has not spoken for long or signed off",
-             story->deliveries, story->worker);
+        tell_event(story, story->held_ms, "held",
+                   "delivery %lu, to worker %s, which has not spoken for long or signed off", story->deliveries,
+                   story->worker);
     } else if (running) {
-        tell(story, story->held_ms, "held", "delivery %lu, to worker %s, which spoke %.1f s ago", story->deliveries,
-             story->worker, silent_s);
+        tell_event(story, story->held_ms, "held", "delivery %lu, to worker %s, which spoke %.1f s ago",
+                   story->deliveries, story->worker, silent_s);
     }
     if (queued && story->foreign) {
-        tell(story, story->held_ms, "waiting", "delivery %lu, to \"%s\", which is no worker: a worker takes it over",
-             story->deliveries, story->consumer);
+        tell_event(story, story->held_ms, "waiting",
+                   "delivery %lu, to \"%s\", which is no worker: a worker takes it over", story->deliveries,
+                   story->consumer);
     } else if (queued && story->idle) {
-        tell(story, story->held_ms, "waiting",
-             "with worker %s since then, which spoke %.1f s ago and held nothing: it looks for such entries",
-             story->worker, silent_s);
+        tell_event(story, story->held_ms, "waiting",
+                   "with worker %s since then, which spoke %.1f s ago and held nothing: it looks for such entries",
+                   story->worker, silent_s);
     } else if (queued) {
-        tell(story, story->now_ms, "waiting", "%s",
-             story->given_back ? "given back by a worker, or set aside for another one"
-             : story->lost     ? "read, and nobody's since: the housekeeper will find it"
-                               : "nobody has read it");
+        tell_event(story, story->now_ms, "waiting", "%s",
+                   story->given_back ? "given back by a worker, or set aside for another one"
+                   : story->lost     ? "read, and nobody's since: the housekeeper will find it"
+                                     : "nobody has read it");
     }
     if (story->runs_alone > 0 || story->runs[0] != '\0' || story->taken > 0) {
-        tell(story, story->now_ms, "suspect",
-             "suspected of crashing workers: %lu run%s alone, open runs of %s, taken over %lu time%s",
-             story->runs_alone, plural(story->runs_alone), story->runs[0] ? story->runs : "nobody", story->taken,
-             plural(story->taken));
+        tell_event(story, story->now_ms, "suspect",
+                   "suspected of crashing workers: %lu run%s alone, open runs of %s, taken over %lu time%s",
+                   story->runs_alone, plural_s(story->runs_alone), story->runs[0] ? story->runs : "nobody",
+                   story->taken, plural_s(story->taken));
     }
-    tell(story, story->due_ms, "due", "parked until then, for attempt %lu", story->attempts + 1);
+    tell_event(story, story->due_ms, "due", "parked until then, for attempt %lu", story->attempts + 1);
 }
 
 /* Names the other unfinished requests with its id. */
@@ -337,17 +345,17 @@ static void tell_others(struct story *story)
     }
     if (found->count < 2) { return; }
     size_t others = found->count - 1;
-    tell(story, story->now_ms, "shared", "%zu older unfinished request%s with this id: %s%s", others, plural(others),
-         names, others > SHOWN ? ", ..." : "");
+    tell_event(story, story->now_ms, "shared", "%zu older unfinished request%s with this id: %s%s", others,
+               plural_s(others), names, others > SHOWN ? ", ..." : "");
 }
 
 static void tell_all(struct story *story)
 {
     const char *tenant = story->tenant;
     if (story->name[0] != '\0') {
-        tell(story, story->first_ms, "submitted", "as %s in class %s%s%s%s", story->name, class_names[story->class],
-             tenant[0] ? ", tenant " : "", tenant,
-             strcmp(story->status, "unknown") == 0 ? ", if it ever was: only the name says so" : "");
+        tell_event(story, story->first_ms, "submitted", "as %s in class %s%s%s%s", story->name,
+                   class_names[story->class], tenant[0] ? ", tenant " : "", tenant,
+                   strcmp(story->status, "unknown") == 0 ? ", if it ever was: only the name says so" : "");
     }
     tell_compute(story);
     tell_place(story);

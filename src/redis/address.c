@@ -7,7 +7,7 @@
 
 #include "redis/tls.h"
 
-static void wipe(char *secret)
+static void wipe_secret(char *secret)
 {
     if (secret) {
         explicit_bzero(secret, strlen(secret));
@@ -19,7 +19,7 @@ enum status address_set_password(char **password, const char *text, struct err *
 {
     char *copy = strdup(text);
     if (!copy) { return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis password"); }
-    wipe(*password);
+    wipe_secret(*password);
     *password = copy;
     return STATUS_OK;
 }
@@ -37,7 +37,7 @@ const char *endpoint_print(const struct endpoint *endpoint, char text[ADDRESS_TE
 }
 
 /* Appends as much of `more` as fits into a text of ADDRESS_TEXT bytes. */
-static void append(char *text, const char *more)
+static void append_text(char *text, const char *more)
 {
     size_t used = strlen(text);
     snprintf(text + used, ADDRESS_TEXT - used, "%s", more);
@@ -55,16 +55,16 @@ const char *address_print(const struct address *address, char text[ADDRESS_TEXT]
              address->master ? "+sentinel" : "", address->user ? address->user : "", address->password ? ":***" : "",
              login ? "@" : "");
     for (size_t i = 0; i < address->endpoint_count; i++) {
-        append(text, i ? "," : "");
-        append(text, endpoint_print(&address->endpoints[i], part));
+        append_text(text, i ? "," : "");
+        append_text(text, endpoint_print(&address->endpoints[i], part));
     }
     if (address->master) {
-        append(text, "/");
-        append(text, address->master);
+        append_text(text, "/");
+        append_text(text, address->master);
     }
     if (address->db) {
         snprintf(part, sizeof part, "/%u", address->db);
-        append(text, part);
+        append_text(text, part);
     }
     return text;
 }
@@ -76,8 +76,8 @@ void address_free(struct address *address)
     free(address->endpoints);
     free(address->master);
     free(address->user);
-    wipe(address->password);
-    wipe(address->sentinel_password);
+    wipe_secret(address->password);
+    wipe_secret(address->sentinel_password);
     tls_close(address->tls);
     *address = (struct address){0};
 }
@@ -92,7 +92,7 @@ static int hex_digit(char c)
 }
 
 /* Copies [from, to) and decodes %XX. */
-static enum status decode(const char *from, const char *to, char **out, struct err *err)
+static enum status decode_part(const char *from, const char *to, char **out, struct err *err)
 {
     char *text = malloc((size_t)(to - from) + 1), *end = text;
     if (!text) { return err_set(err, STATUS_NO_MEMORY, "no memory for the Redis address"); }
@@ -137,8 +137,8 @@ static enum status parse_login(const char *from, const char *to, struct address 
 {
     const char *colon = memchr(from, ':', (size_t)(to - from));
     enum status status = STATUS_OK;
-    if (colon != from && to > from) { status = decode(from, colon ? colon : to, &out->user, err); }
-    if (!status && colon) { status = decode(colon + 1, to, &out->password, err); }
+    if (colon != from && to > from) { status = decode_part(from, colon ? colon : to, &out->user, err); }
+    if (!status && colon) { status = decode_part(colon + 1, to, &out->password, err); }
     return status;
 }
 
@@ -154,12 +154,12 @@ static enum status parse_endpoint(const char *from, const char *to, struct addre
             return err_set(err, STATUS_BAD_INPUT, "the Redis address has an IPv6 address without its closing bracket");
         }
         colon = bracket + 1 < to ? bracket + 1 : NULL;
-        status = decode(from + 1, bracket, &endpoint->host, err);
+        status = decode_part(from + 1, bracket, &endpoint->host, err);
     } else {
         colon = memchr(from, ':', (size_t)(to - from));
         const char *end = colon ? colon : to;
         if (end == from) { return err_set(err, STATUS_BAD_INPUT, "the Redis address names no host"); }
-        status = decode(from, end, &endpoint->host, err);
+        status = decode_part(from, end, &endpoint->host, err);
     }
     if (status) { return status; }
     out->endpoint_count++; /* from here on address_free knows the host */
@@ -227,7 +227,7 @@ static enum status parse_sentinel(const char *text, struct address *out, struct 
         return err_set(err, STATUS_BAD_INPUT,
                        "a Sentinel address ends in the name of the master: redis+sentinel://HOST/NAME");
     }
-    TRY(decode(name, end, &out->master, err));
+    TRY(decode_part(name, end, &out->master, err));
     return parse_database(end, out, err);
 }
 
@@ -239,7 +239,7 @@ static enum status parse_unix_url(const char *text, struct address *out, struct 
     }
     const char *query = strchr(slash, '?'), *end = text + strlen(text);
     enum status status = slash > text ? parse_login(text, slash - 1, out, err) : STATUS_OK;
-    if (!status) { status = decode(slash, query ? query : end, &out->path, err); }
+    if (!status) { status = decode_part(slash, query ? query : end, &out->path, err); }
     if (!status && query) {
         if (strncmp(query, "?db=", 4) != 0) {
             return err_set(err, STATUS_BAD_INPUT, "redis+unix:// takes ?db=NUMBER and nothing else");
@@ -256,20 +256,22 @@ static enum status parse_path(const char *text, struct address *out, struct err 
     return out->path ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the Redis address");
 }
 
-static bool starts(const char *text, const char *with)
+static bool starts_with(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
 static enum status parse_any(const char *text, struct address *out, struct err *err)
 {
-    out->encrypted = starts(text, "rediss://") || starts(text, "rediss+sentinel://");
-    if (starts(text, "redis://") || starts(text, "rediss://")) { return parse_tcp(strstr(text, "://") + 3, out, err); }
-    if (starts(text, "redis+sentinel://") || starts(text, "rediss+sentinel://")) {
+    out->encrypted = starts_with(text, "rediss://") || starts_with(text, "rediss+sentinel://");
+    if (starts_with(text, "redis://") || starts_with(text, "rediss://")) {
+        return parse_tcp(strstr(text, "://") + 3, out, err);
+    }
+    if (starts_with(text, "redis+sentinel://") || starts_with(text, "rediss+sentinel://")) {
         return parse_sentinel(strstr(text, "://") + 3, out, err);
     }
-    if (starts(text, "redis+unix://")) { return parse_unix_url(text + 13, out, err); }
-    if (starts(text, "unix:")) { return parse_path(starts(text, "unix://") ? text + 7 : text + 5, out, err); }
+    if (starts_with(text, "redis+unix://")) { return parse_unix_url(text + 13, out, err); }
+    if (starts_with(text, "unix:")) { return parse_path(starts_with(text, "unix://") ? text + 7 : text + 5, out, err); }
     if (strstr(text, "://")) {
         return err_set(err, STATUS_BAD_INPUT,
                        "the Redis address begins with a scheme that is not redis://, rediss://, "

@@ -61,7 +61,7 @@ struct connection {
 
 /* --- Life --------------------------------------------------------------------------------------------------------- */
 
-static void destroy(struct connection *connection)
+static void destroy_connection(struct connection *connection)
 {
     dial_close(connection->dial);
     if (connection->buffers) { bufferevent_free(connection->buffers); }
@@ -72,14 +72,14 @@ static void destroy(struct connection *connection)
 
 /* Between enter and leave a connection is not freed, although a callback may close it; leave frees it then, so do not
  * touch it afterwards. They nest. */
-static void enter(struct connection *connection)
+static void enter_callback(struct connection *connection)
 {
     connection->busy++;
 }
 
-static void leave(struct connection *connection)
+static void leave_callback(struct connection *connection)
 {
-    if (--connection->busy == 0 && connection->closed) { destroy(connection); }
+    if (--connection->busy == 0 && connection->closed) { destroy_connection(connection); }
 }
 
 static struct pending *pop_pending(struct connection *connection)
@@ -102,7 +102,7 @@ static void flush_pending(struct connection *connection)
 }
 
 /* Ends a connection, unless it is dead: calls on_down, then answers each command with NULL. */
-static void die(struct connection *connection, const struct err *err)
+static void kill_connection(struct connection *connection, const struct err *err)
 {
     if (connection->dead) { return; }
     struct err why = *err;
@@ -116,10 +116,10 @@ static void die(struct connection *connection, const struct err *err)
         connection->buffers = NULL;
         connection->session = NULL;
     }
-    enter(connection);
+    enter_callback(connection);
     if (!connection->closed) { connection->options.on_down(connection->options.context, &why); }
     flush_pending(connection);
-    leave(connection);
+    leave_callback(connection);
 }
 
 static const struct endpoint *endpoint_of(const struct connection_options *options)
@@ -128,7 +128,7 @@ static const struct endpoint *endpoint_of(const struct connection_options *optio
 }
 
 /* The peer's name, for messages. */
-static const char *peer(const struct connection *connection, char text[ADDRESS_TEXT])
+static const char *peer_of(const struct connection *connection, char text[ADDRESS_TEXT])
 {
     const struct connection_options *options = &connection->options;
     if (options->address->path) {
@@ -143,12 +143,12 @@ static void die_because(struct connection *connection, enum status status, const
 {
     char text[ADDRESS_TEXT];
     struct err err;
-    err_set(&err, status, "%s: %s", peer(connection, text), message);
-    die(connection, &err);
+    err_set(&err, status, "%s: %s", peer_of(connection, text), message);
+    kill_connection(connection, &err);
 }
 
 /* The host that the certificate must cover; TCP only. */
-static const char *host(const struct connection *connection)
+static const char *host_of(const struct connection *connection)
 {
     return endpoint_of(&connection->options)->host;
 }
@@ -156,7 +156,7 @@ static const char *host(const struct connection *connection)
 /* --- Deadlines ---------------------------------------------------------------------------------------------------- */
 
 /* Sets the timer to this time, unless it fires earlier. */
-static void arm(struct connection *connection, uint64_t at_ns)
+static void arm_timer(struct connection *connection, uint64_t at_ns)
 {
     if (at_ns >= connection->timer_ns) { return; }
     uint64_t now_ns = clock_now_ns();
@@ -195,7 +195,7 @@ static bool still_sending(struct connection *connection, uint64_t now_ns)
 }
 
 /* Says what a connection that did not come up in time waited for. */
-static const char *stage(const struct connection *connection)
+static const char *stage_name(const struct connection *connection)
 {
     if (connection->dial) { return dial_stage(connection->dial); }
     return connection->session && !connection->secured ? "no TLS handshake in time; is TLS spoken on that port?"
@@ -220,11 +220,11 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
         next_ns = deadline_ns < next_ns ? deadline_ns : next_ns;
     }
     if (next_ns <= now_ns && connection->up && still_sending(connection, now_ns)) {
-        arm(connection, now_ns + SENDING_MS * NS_PER_MS);
+        arm_timer(connection, now_ns + SENDING_MS * NS_PER_MS);
     } else if (next_ns <= now_ns) {
-        die_because(connection, STATUS_UNAVAILABLE, connection->up ? "no answer in time" : stage(connection));
+        die_because(connection, STATUS_UNAVAILABLE, connection->up ? "no answer in time" : stage_name(connection));
     } else {
-        arm(connection, next_ns);
+        arm_timer(connection, next_ns);
     }
 }
 
@@ -253,7 +253,7 @@ enum status connection_send(struct connection *connection, const char *bytes, si
         connection->first = pending;
     }
     connection->last = pending;
-    arm(connection, deadline_ns);
+    arm_timer(connection, deadline_ns);
     return STATUS_OK;
 }
 
@@ -329,7 +329,7 @@ static void on_read(struct bufferevent *buffers, void *context)
 {
     struct connection *connection = context;
     struct evbuffer *input = bufferevent_get_input(buffers);
-    enter(connection);
+    enter_callback(connection);
     size_t length;
     while ((length = evbuffer_get_contiguous_space(input)) > 0) {
         struct err err;
@@ -343,7 +343,7 @@ static void on_read(struct bufferevent *buffers, void *context)
         note_transferred(connection, length);
         if (!deliver_answers(connection)) { break; }
     }
-    leave(connection);
+    leave_callback(connection);
 }
 
 /* --- Logging in --------------------------------------------------------------------------------------------------- */
@@ -351,9 +351,9 @@ static void on_read(struct bufferevent *buffers, void *context)
 static void now_up(struct connection *connection)
 {
     connection->up = true;
-    enter(connection);
+    enter_callback(connection);
     connection->options.on_up(connection->options.context);
-    leave(connection);
+    leave_callback(connection);
 }
 
 static void login_answered(struct connection *connection)
@@ -362,7 +362,7 @@ static void login_answered(struct connection *connection)
 }
 
 /* True if a login command succeeded; if not, the connection dies. */
-static bool succeeded(struct connection *connection, const struct resp_value *reply)
+static bool has_succeeded(struct connection *connection, const struct resp_value *reply)
 {
     struct err refused;
     enum status status = resp_check(reply, &refused);
@@ -373,7 +373,7 @@ static bool succeeded(struct connection *connection, const struct resp_value *re
 /* AUTH and SELECT must succeed. */
 static void on_login(void *context, const struct resp_value *reply)
 {
-    if (reply && succeeded(context, reply)) { login_answered(context); }
+    if (reply && has_succeeded(context, reply)) { login_answered(context); }
 }
 
 /* ["master", …] or ["slave", "host", port, …] */
@@ -381,7 +381,7 @@ static void on_role(void *context, const struct resp_value *reply)
 {
     struct connection *connection = context;
     char text[ADDRESS_TEXT];
-    if (!reply || !succeeded(connection, reply)) { return; }
+    if (!reply || !has_succeeded(connection, reply)) { return; }
     if (reply->type == RESP_ARRAY && reply->count > 0 && resp_equals(&reply->items[0], "master")) {
         login_answered(connection);
     } else if (reply->type == RESP_ARRAY && reply->count > 2 && resp_equals(&reply->items[0], "slave") &&
@@ -442,7 +442,7 @@ static void log_in(struct connection *connection)
 {
     struct err err;
     if (send_login(connection, &err)) {
-        die(connection, &err);
+        kill_connection(connection, &err);
     } else if (connection->login_pending == 0) {
         now_up(connection);
     }
@@ -451,7 +451,7 @@ static void log_in(struct connection *connection)
 /* --- The socket --------------------------------------------------------------------------------------------------- */
 
 /* Returns a likely reason for a connection that ended too early. */
-static const char *hint(const struct connection *connection)
+static const char *hint_for(const struct connection *connection)
 {
     if (connection->up || connection->options.address->path) { return ""; }
     if (!connection->session) {
@@ -467,11 +467,11 @@ static void explain_end(struct connection *connection, short what, char *text, s
     unsigned long code = bufferevent_get_openssl_error(connection->buffers);
     const struct tls *tls = connection->options.address->tls;
     if (connection->session &&
-        tls_explain(tls, connection->session, host(connection), code, connection->secured, text, size)) {
+        tls_explain(tls, connection->session, host_of(connection), code, connection->secured, text, size)) {
         return;
     }
     bool closed = (what & BEV_EVENT_EOF) || code || error == 0;
-    snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), hint(connection));
+    snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), hint_for(connection));
 }
 
 /* Called after a failed write: the server may have said why before it stopped reading. With TLS that is lost. */
@@ -491,7 +491,7 @@ static void on_event(struct bufferevent *buffers, short what, void *context)
     struct connection *connection = context;
     char text[400];
     (void)buffers;
-    enter(connection);
+    enter_callback(connection);
     if (what & BEV_EVENT_CONNECTED) { /* TLS only: the socket is connected already */
         connection->secured = true;
         log_in(connection);
@@ -501,18 +501,18 @@ static void on_event(struct bufferevent *buffers, short what, void *context)
         if (what & BEV_EVENT_ERROR) { hear_last_word(connection); }
         die_because(connection, STATUS_UNAVAILABLE, text);
     }
-    leave(connection);
+    leave_callback(connection);
 }
 
 /* Puts libevent's buffers on the socket, with TLS or without. */
-static enum status wrap(struct connection *connection, int fd, struct err *err)
+static enum status wrap_socket(struct connection *connection, int fd, struct err *err)
 {
     const struct address *address = connection->options.address;
     if (address->encrypted && !address->tls) {
         return err_set(err, STATUS_INTERNAL, "TLS is asked for and not set up");
     }
     if (address->encrypted) {
-        TRY(tls_session(address->tls, host(connection), &connection->session, err));
+        TRY(tls_session(address->tls, host_of(connection), &connection->session, err));
         connection->buffers = bufferevent_openssl_socket_new(connection->options.base, fd, connection->session,
                                                              BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
     } else {
@@ -529,15 +529,15 @@ static void on_dialled(void *context, int fd, const struct err *err)
 {
     struct connection *connection = context;
     struct err failed;
-    enter(connection);
+    enter_callback(connection);
     if (fd < 0) {
-        die(connection, err);
-        leave(connection);
+        kill_connection(connection, err);
+        leave_callback(connection);
         return;
     }
     dial_close(connection->dial);
     connection->dial = NULL;
-    if (wrap(connection, fd, &failed)) {
+    if (wrap_socket(connection, fd, &failed)) {
         evutil_closesocket(fd);
         /* A certificate file may be half replaced right now; the next attempt reads it again. */
         die_because(connection, STATUS_UNAVAILABLE, failed.message);
@@ -547,7 +547,7 @@ static void on_dialled(void *context, int fd, const struct err *err)
         bufferevent_enable(connection->buffers, EV_READ | EV_WRITE);
         if (!connection->session) { log_in(connection); }
     }
-    leave(connection);
+    leave_callback(connection);
 }
 
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
@@ -579,7 +579,7 @@ enum status connection_open(const struct connection_options *options, struct con
         free(connection);
         return status;
     }
-    arm(connection, connection->connect_ns);
+    arm_timer(connection, connection->connect_ns);
     *out = connection;
     return STATUS_OK;
 }
@@ -598,8 +598,8 @@ void connection_close(struct connection *connection)
 {
     if (!connection || connection->closed) { return; }
     connection->closed = true;
-    enter(connection);
-    die(connection, &(struct err){0}); /* without on_down, because `closed` is set */
+    enter_callback(connection);
+    kill_connection(connection, &(struct err){0}); /* without on_down, because `closed` is set */
     flush_pending(connection);
-    leave(connection);
+    leave_callback(connection);
 }

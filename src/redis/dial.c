@@ -213,7 +213,7 @@ struct dial {
     struct err err;        /* of the last attempt */
 };
 
-static void watch(struct dial *dial);
+static void watch_socket(struct dial *dial);
 
 static void close_fd(struct dial *dial)
 {
@@ -248,7 +248,7 @@ static bool try_connect(struct dial *dial, int family, const struct sockaddr *to
     return true;
 }
 
-static void finish(struct dial *dial)
+static void finish_dial(struct dial *dial)
 {
     int fd = dial->fd;
     dial->fd = -1;
@@ -262,12 +262,12 @@ static void try_next(struct dial *dial)
         struct addrinfo *info = dial->next;
         dial->next = info->ai_next;
         if (!try_connect(dial, info->ai_family, info->ai_addr, info->ai_addrlen)) {
-            watch(dial);
+            watch_socket(dial);
             return;
         }
         if (dial->fd >= 0) { break; }
     }
-    finish(dial);
+    finish_dial(dial);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *context)
@@ -283,17 +283,17 @@ static void on_writable(evutil_socket_t fd, short what, void *context)
         fail_errno(dial, error);
         try_next(dial);
     } else {
-        finish(dial);
+        finish_dial(dial);
     }
 }
 
-static void watch(struct dial *dial)
+static void watch_socket(struct dial *dial)
 {
     if (dial->event) { event_free(dial->event); }
     dial->event = event_new(dial->options.base, dial->fd, EV_WRITE, on_writable, dial);
     if (!dial->event || event_add(dial->event, NULL) < 0) {
         fail_errno(dial, ENOMEM);
-        finish(dial);
+        finish_dial(dial);
     }
 }
 
@@ -305,11 +305,11 @@ static void start_unix(struct dial *dial)
     } else {
         strcpy(to.sun_path, dial->options.path);
         if (!try_connect(dial, AF_UNIX, (const struct sockaddr *)&to, sizeof to)) {
-            watch(dial);
+            watch_socket(dial);
             return;
         }
     }
-    finish(dial);
+    finish_dial(dial);
 }
 
 static void on_found(void *context, struct addrinfo *found, const struct err *err)
@@ -342,7 +342,7 @@ static void start_tcp(struct dial *dial)
                             &dial->err)) {
         return;
     }
-    finish(dial);
+    finish_dial(dial);
 }
 
 static void on_start(evutil_socket_t fd, short what, void *context)

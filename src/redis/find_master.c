@@ -28,7 +28,7 @@ struct find_master {
     bool unreachable, denied;
 };
 
-static size_t current(const struct find_master *finder)
+static size_t current_sentinel(const struct find_master *finder)
 {
     return (finder->first + finder->asked) % finder->options.address->endpoint_count;
 }
@@ -40,7 +40,7 @@ static void drop_connection(struct find_master *finder)
     connection_close(connection);
 }
 
-static void soon(struct find_master *finder)
+static void schedule_soon(struct find_master *finder)
 {
     struct timeval now = {0};
     event_add(finder->begin, &now);
@@ -48,16 +48,16 @@ static void soon(struct find_master *finder)
 
 /* --- Outcomes ----------------------------------------------------------------------------------------------------- */
 
-static void found(struct find_master *finder, const struct endpoint *endpoint)
+static void report_master(struct find_master *finder, const struct endpoint *endpoint)
 {
-    finder->first = current(finder);
+    finder->first = current_sentinel(finder);
     finder->asked = 0;
     drop_connection(finder);
     finder->options.on_found(finder->options.context, endpoint);
 }
 
 /* Notes why this endpoint failed, and tries the next. */
-static void failed(struct find_master *finder, const struct err *err)
+static void try_next(struct find_master *finder, const struct err *err)
 {
     size_t used = strlen(finder->failed.message);
     snprintf(finder->failed.message + used, sizeof finder->failed.message - used, "%s%s", used ? "; " : "",
@@ -66,21 +66,21 @@ static void failed(struct find_master *finder, const struct err *err)
     finder->unreachable |= err->status != STATUS_DENIED;
     finder->asked++;
     drop_connection(finder);
-    soon(finder);
+    schedule_soon(finder);
 }
 
 /* --- Connections -------------------------------------------------------------------------------------------------- */
 
 static void on_down(void *context, const struct err *err)
 {
-    failed(context, err);
+    try_next(context, err);
 }
 
 static void on_server_up(void *context)
 {
     struct find_master *finder = context;
     const struct address *address = finder->options.address;
-    found(finder, address->master ? &finder->named : &address->endpoints[current(finder)]);
+    report_master(finder, address->master ? &finder->named : &address->endpoints[current_sentinel(finder)]);
 }
 
 static uint32_t share_ms(const struct find_master *finder)
@@ -106,7 +106,7 @@ static void connect_to(struct find_master *finder, const struct endpoint *endpoi
         .on_up = on_up,
         .on_down = on_down,
     };
-    if (connection_open(&options, &finder->connection, &err)) { failed(finder, &err); }
+    if (connection_open(&options, &finder->connection, &err)) { try_next(finder, &err); }
 }
 
 /* --- Sentinels ---------------------------------------------------------------------------------------------------- */
@@ -129,14 +129,14 @@ static void on_named(void *context, const struct resp_value *reply)
     struct err err;
     char text[ADDRESS_TEXT];
     if (!reply) { return; /* on_down has dealt with it */ }
-    const char *sentinel = endpoint_print(&finder->options.address->endpoints[current(finder)], text);
+    const char *sentinel = endpoint_print(&finder->options.address->endpoints[current_sentinel(finder)], text);
     if (resp_check(reply, &err)) {
         err_prefix(&err, "%s", sentinel);
-        failed(finder, &err);
+        try_next(finder, &err);
     } else if (!read_endpoint(finder, reply)) {
         err_set(&err, STATUS_UNAVAILABLE, "%s: this Sentinel knows no master named %s", sentinel,
                 finder->options.address->master);
-        failed(finder, &err);
+        try_next(finder, &err);
     } else {
         drop_connection(finder);
         connect_to(finder, &finder->named, false, on_server_up);
@@ -149,7 +149,7 @@ static void on_sentinel_up(void *context)
     struct err err;
     const char *const words[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", finder->options.address->master};
     if (connection_command(finder->connection, 3, words, NULL, share_ms(finder), on_named, finder, &err)) {
-        failed(finder, &err);
+        try_next(finder, &err);
     }
 }
 
@@ -169,7 +169,8 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
         finder->options.on_failed(finder->options.context, &finder->failed);
     } else {
         bool sentinel = address->master;
-        connect_to(finder, &address->endpoints[current(finder)], sentinel, sentinel ? on_sentinel_up : on_server_up);
+        connect_to(finder, &address->endpoints[current_sentinel(finder)], sentinel,
+                   sentinel ? on_sentinel_up : on_server_up);
     }
 }
 
@@ -206,7 +207,7 @@ void find_master_start(struct find_master *finder)
     finder->asked = 0;
     finder->failed = (struct err){0};
     finder->unreachable = finder->denied = false;
-    soon(finder);
+    schedule_soon(finder);
 }
 
 void find_master_stop(struct find_master *finder)

@@ -16,7 +16,7 @@ void pause_format(const struct pause *pause, char *value)
 }
 
 /* Copies as much as there is room for; a byte that is not UTF-8 becomes U+FFFD. */
-static void copy(const char *from, size_t length, char *to, size_t size)
+static void copy_text(const char *from, size_t length, char *to, size_t size)
 {
     snprintf(to, size, "%.*s", (int)(length < size ? length : size), from);
     utf8_mend(to, size);
@@ -32,8 +32,8 @@ void pause_parse(const char *value, size_t length, struct pause *out)
         out->since_ms = strtoull(value, NULL, 10);
         value += digits + (value + digits < end);
         size_t word = strcspn(value, " ");
-        copy(value, word, out->by, sizeof out->by);
+        copy_text(value, word, out->by, sizeof out->by);
         value += word + (value[word] == ' ');
     }
-    if (value < end) { copy(value, (size_t)(end - value), out->why, sizeof out->why); }
+    if (value < end) { copy_text(value, (size_t)(end - value), out->why, sizeof out->why); }
 }

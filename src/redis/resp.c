@@ -110,7 +110,7 @@ struct resp_reader {
     struct err broken;
 };
 
-static void *reserve(const redisReadTask *task, size_t bytes)
+static void *reserve_items(const redisReadTask *task, size_t bytes)
 {
     struct resp_reader *reader = task->privdata;
     if (bytes > reader->max_bytes || reader->arena.used > reader->max_bytes - bytes) {
@@ -130,14 +130,14 @@ static struct resp_value *value_of(const redisReadTask *task)
         if (parent->type == RESP_CUT) { return &reader->dropped; }
         value = &parent->items[task->idx];
     } else {
-        value = reserve(task, sizeof *value);
+        value = reserve_items(task, sizeof *value);
     }
     if (value) { *value = (struct resp_value){.type = RESP_NIL}; }
     return value;
 }
 
 /* Drops a value that does not fit, if the reader drops any. */
-static void *cut(const redisReadTask *task, struct resp_value *value, size_t length)
+static void *cut_value(const redisReadTask *task, struct resp_value *value, size_t length)
 {
     struct resp_reader *reader = task->privdata;
     if (!value || !reader->cut_bytes || !reader->too_large) { return NULL; }
@@ -158,8 +158,8 @@ static void *make_string(const redisReadTask *task, char *bytes, size_t length)
     struct resp_value *value = value_of(task);
     if (!value || is_dropped(task, value)) { return value; }
     reader->too_large = reader->cut_bytes && task->type == REDIS_REPLY_STRING && length > reader->cut_bytes;
-    char *copy = reader->too_large ? NULL : reserve(task, length + 1);
-    if (!copy) { return cut(task, value, length); }
+    char *copy = reader->too_large ? NULL : reserve_items(task, length + 1);
+    if (!copy) { return cut_value(task, value, length); }
     memcpy(copy, bytes, length);
     copy[length] = '\0';
     value->type = task->type == REDIS_REPLY_ERROR    ? RESP_ERROR
@@ -177,8 +177,8 @@ static void *make_array(const redisReadTask *task, int count)
     if (is_dropped(task, value)) { return value; }
     struct resp_value *items = NULL;
     if (count > 0) {
-        items = reserve(task, (size_t)count * sizeof *items);
-        if (!items) { return cut(task, value, (size_t)count * sizeof *items); }
+        items = reserve_items(task, (size_t)count * sizeof *items);
+        if (!items) { return cut_value(task, value, (size_t)count * sizeof *items); }
     }
     value->type = RESP_ARRAY;
     value->items = items;
@@ -238,7 +238,7 @@ void resp_close(struct resp_reader *reader)
     }
 }
 
-static enum status fail(struct resp_reader *reader, enum status status, const char *message, struct err *err)
+static enum status fail_parse(struct resp_reader *reader, enum status status, const char *message, struct err *err)
 {
     err_set(&reader->broken, status, "%s", message);
     return err_set(err, status, "%s", message);
@@ -250,7 +250,7 @@ enum status resp_feed(struct resp_reader *reader, const char *bytes, size_t leng
     size_t skipped = length < reader->skip ? length : reader->skip;
     reader->skip -= skipped;
     if (skipped < length && redisReaderFeed(reader->codec, bytes + skipped, length - skipped) != REDIS_OK) {
-        return fail(reader, STATUS_NO_MEMORY, "no memory for an answer of Redis", err);
+        return fail_parse(reader, STATUS_NO_MEMORY, "no memory for an answer of Redis", err);
     }
     return STATUS_OK;
 }
@@ -313,17 +313,17 @@ enum status resp_next(struct resp_reader *reader, const struct resp_value **out,
     } while (result == REDIS_OK && !root && drop_too_large(reader));
     if (result != REDIS_OK) {
         if (reader->too_large) {
-            return fail(reader, STATUS_UNSUPPORTED, "an answer of Redis is larger than the limit", err);
+            return fail_parse(reader, STATUS_UNSUPPORTED, "an answer of Redis is larger than the limit", err);
         }
         bool memory = reader->codec->err == REDIS_ERR_OOM;
-        return fail(reader, memory ? STATUS_NO_MEMORY : STATUS_BAD_INPUT,
-                    memory ? "no memory for an answer of Redis" : "the peer does not speak RESP", err);
+        return fail_parse(reader, memory ? STATUS_NO_MEMORY : STATUS_BAD_INPUT,
+                          memory ? "no memory for an answer of Redis" : "the peer does not speak RESP", err);
     }
     if (!root) {
         size_t waiting = reader->codec->len - reader->codec->pos, announced = announced_bytes(reader);
         waiting = waiting > announced ? waiting : announced;
         if (!reader->cut_bytes && waiting + reader->arena.used > reader->max_bytes) {
-            return fail(reader, STATUS_UNSUPPORTED, "an answer of Redis is larger than the limit", err);
+            return fail_parse(reader, STATUS_UNSUPPORTED, "an answer of Redis is larger than the limit", err);
         }
         return STATUS_OK;
     }

@@ -114,7 +114,7 @@ static enum status make_context(struct tls *tls, SSL_CTX **out, struct err *err)
 }
 
 /* Reads the files again if they have changed. */
-static enum status refresh(struct tls *tls, struct err *err)
+static enum status refresh_context(struct tls *tls, struct err *err)
 {
     struct tls_stamp stamps[TLS_FILES];
     SSL_CTX *context = NULL;
@@ -138,7 +138,7 @@ enum status tls_open(const struct tls_options *options, struct tls **out, struct
         tls->files[i] = names[i] ? strdup(names[i]) : NULL;
         memory = !names[i] || tls->files[i];
     }
-    enum status status = memory ? refresh(tls, err) : err_set(err, STATUS_NO_MEMORY, "no memory for TLS");
+    enum status status = memory ? refresh_context(tls, err) : err_set(err, STATUS_NO_MEMORY, "no memory for TLS");
     if (status) {
         tls_close(tls);
         return status;
@@ -168,7 +168,7 @@ static bool expect_host(SSL *session, const char *host)
 
 enum status tls_session(struct tls *tls, const char *host, struct ssl_st **out, struct err *err)
 {
-    TRY(refresh(tls, err));
+    TRY(refresh_context(tls, err));
     SSL *session = SSL_new(tls->context);
     if (!session || !expect_host(session, host)) {
         SSL_free(session);
