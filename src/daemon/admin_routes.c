@@ -1,0 +1,452 @@
+#include "daemon/admin_routes.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/duration.h"
+#include "base/json.h"
+#include "operator/answers.h"
+#include "operator/orders.h"
+#include "operator/own_id.h"
+#include "operator/story.h"
+
+enum {
+    TRY_MS = 1000,       /* how long POST /api/try waits for a reply … */
+    LOOK_MS = 10,        /* … and how often it looks */
+    TRY_TTL_S = 60,      /* of the reply of POST /api/try, and of its request */
+    VALUE_BYTES = 16384, /* how much is shown of a field of a dead letter */
+    LATER_PAGE = 100,
+    SEARCH_MOST = 100000, /* unfinished requests looked at to find one by its own id: a second or two */
+};
+
+/* ---- reading ---- */
+
+static enum status get_queues(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    struct queue_counts counts;
+    struct heartbeats heartbeats;
+    enum status status = counts_read(session, &counts, &heartbeats, err);
+    heartbeats_free(&heartbeats);
+    TRY(status);
+    fprintf(to, "{\"served\":%s,\"model\":", job->queue ? "true" : "false");
+    json_put_text(to, job->queue ? job->queue->model->name : "");
+    fputs(job->queue ? ",\"tasks\":[" : ",\"tasks\":null", to);
+    const char *between = "";
+    for (int task = 0; job->queue && task < TASK_COUNT; task++) {
+        if (!head_does(&job->queue->model->head, (enum request_task)task)) { continue; }
+        fprintf(to, "%s\"%s\"", between, task_names[task]);
+        between = ",";
+    }
+    fputs(job->queue ? "]," : ",", to);
+    answer_put_counts(to, session, &counts);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+static enum status get_workers(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    (void)job;
+    struct heartbeats heartbeats;
+    enum status status = heartbeats_read(session, &heartbeats, err);
+    if (status == STATUS_OK) { answer_put_workers(to, session, &heartbeats); }
+    heartbeats_free(&heartbeats);
+    return status;
+}
+
+/* A walk through dead letters. */
+struct walk {
+    struct session *session;
+    FILE *to;
+    uint64_t done, kept;
+    char digest[SCRIPT_DIGEST + 1];
+};
+
+static enum status list_letter(void *context, const struct letter *letter, struct err *err)
+{
+    (void)err;
+    struct walk *walk = context;
+    fputs(walk->done++ == 0 ? "" : ",", walk->to);
+    answer_put_letter(walk->to, walk->session, letter);
+    return STATUS_OK;
+}
+
+static enum status show_letter(void *context, const struct letter *letter, struct err *err)
+{
+    (void)err;
+    struct walk *walk = context;
+    fprintf(walk->to, "{\"queue\":\"%s\",\"letter\":\"%s\",\"age_ms\":%" PRIu64 ",\"fields\":[", walk->session->queue,
+            letter->id, letter->age_ms);
+    for (size_t i = 0; i + 1 < letter->fields->count; i += 2) {
+        const struct resp_value *name = &letter->fields->items[i], *value = name + 1;
+        fputs(i == 0 ? "{\"name\":" : ",{\"name\":", walk->to);
+        json_put_string(walk->to, session_text(name), name->length);
+        fputs(",\"value\":", walk->to);
+        json_put_string(walk->to, session_text(value), value->length < VALUE_BYTES ? value->length : VALUE_BYTES);
+        fprintf(walk->to, ",\"bytes\":%zu}", value->length);
+    }
+    fputs("]}", walk->to);
+    return STATUS_OK;
+}
+
+static void put_next(FILE *to, const char *next)
+{
+    fputs(",\"next\":", to);
+    json_put_text(to, next);
+}
+
+/* Checks `letter` and `cursor`, where they are given. */
+static enum status check_letter(const struct admin_job *job, struct err *err)
+{
+    const char *letter = job->values[PARAM_letter], *cursor = job->values[PARAM_cursor];
+    struct entry_id id;
+    if (letter && !entry_id_parse(letter, strlen(letter), &id)) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%s\" is not the id of a dead letter", letter);
+    }
+    if (cursor && !letters_cursor_is(cursor)) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%s\" is not a cursor", cursor);
+    }
+    return STATUS_OK;
+}
+
+static enum status get_dead(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    char next[LETTER_CURSOR];
+    const struct letter_filter filter = {.search = job->values[PARAM_search]};
+    struct walk walk = {.session = session, .to = to};
+    TRY(check_letter(job, err));
+    if (job->values[PARAM_letter]) { return letters_one(session, job->values[PARAM_letter], &walk, show_letter, err); }
+    fprintf(to, "{\"queue\":\"%s\",\"letters\":[", session->queue);
+    TRY(letters_page(session, &filter, true, job->values[PARAM_cursor], next, &walk, list_letter, err));
+    putc(']', to);
+    put_next(to, next);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+static enum status get_later(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    char key[SESSION_KEY], first[24], last[24], next[24] = "";
+    const char *cursor = job->values[PARAM_cursor] ? job->values[PARAM_cursor] : "0";
+    if (strspn(cursor, "0123456789") != strlen(cursor) || strlen(cursor) > 12) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%.42s\" is not a cursor", cursor);
+    }
+    unsigned long from = strtoul(cursor, NULL, 10);
+    const struct resp_value *page;
+    snprintf(first, sizeof first, "%lu", from);
+    snprintf(last, sizeof last, "%lu", from + LATER_PAGE - 1);
+    TRY(SESSION_ASK(session, &page, err, "ZRANGE", session_key(session, "later", "", key), first, last, "WITHSCORES"));
+    if (page->count == 2 * LATER_PAGE) { snprintf(next, sizeof next, "%lu", from + LATER_PAGE); }
+    fprintf(to, "{\"queue\":\"%s\",\"at\":%" PRIu64 ",\"requests\":[", session->queue, session->redis_ms);
+    for (size_t i = 0; i + 1 < page->count; i += 2) {
+        const char *name = session_text(&page->items[i]);
+        enum request_class class;
+        struct entry_id entry;
+        bool named = request_name_parse(name, page->items[i].length, &class, &entry);
+        fputs(i == 0 ? "{\"request\":" : ",{\"request\":", to);
+        json_put_string(to, name, page->items[i].length);
+        fputs(",\"class\":", to);
+        json_put_text(to, named ? class_names[class] : "");
+        double due = strtod(session_text(&page->items[i + 1]), NULL);
+        fprintf(to, ",\"due_at\":%.0f}", due >= 0 && due < 1e15 ? due : 0);
+    }
+    putc(']', to);
+    put_next(to, next);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+/* Writes one request of lua/list. */
+static enum status put_listed(FILE *to, const struct session *session, const struct resp_value *one, struct err *err)
+{
+    enum { NAME, CONSUMER, IDLE, DELIVERIES, BYTES, FACTS };
+    if (one->type != RESP_ARRAY || one->count < FACTS) {
+        return err_set(err, STATUS_INTERNAL, "lua/list answered in an unknown shape");
+    }
+    const struct resp_value *facts = one->items;
+    const struct resp_value fields = {.type = RESP_ARRAY, .items = one->items + FACTS, .count = one->count - FACTS};
+    const struct resp_value *text = resp_field(&fields, "text");
+    enum request_class class;
+    struct entry_id submitted;
+    bool named = request_name_parse(session_text(&facts[NAME]), facts[NAME].length, &class, &submitted);
+    uint64_t since_ms = named ? submitted.ms : 0;
+    if (facts[DELIVERIES].integer > 0) { since_ms = session->redis_ms - (uint64_t)facts[IDLE].integer; }
+    if (!text) { text = resp_field(&fields, "inputs"); }
+    fputs("{\"request\":", to);
+    json_put_text(to, session_text(&facts[NAME]));
+    fputs(",\"worker\":", to);
+    if (facts[CONSUMER].length > 0) {
+        json_put_string(to, facts[CONSUMER].bytes, facts[CONSUMER].length); /* a tool may use any bytes as its name */
+    } else {
+        fputs("null", to);
+    }
+    fprintf(to, ",\"since\":%" PRIu64 ",\"deliveries\":%lld,\"bytes\":%lld,\"id\":", since_ms,
+            facts[DELIVERIES].integer, facts[BYTES].integer);
+    json_put_text(to, session_text(resp_field(&fields, "id")));
+    fputs(",\"tenant\":", to);
+    json_put_text(to, session_text(resp_field(&fields, "tenant")));
+    fputs(",\"text\":", to);
+    json_put_string(to, session_text(text), text ? text->length : 0);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+/* Checks the class, state and cursor of a list. */
+static enum status check_list(const struct admin_job *job, enum request_class *class, struct err *err)
+{
+    const char *state = job->values[PARAM_state], *cursor = job->values[PARAM_cursor];
+    struct entry_id id;
+    for (*class = 0; class_names[*class] && strcmp(class_names[*class], job->values[PARAM_class]) != 0;) { (*class)++; }
+    if (!class_names[*class] || (strcmp(state, "unread") != 0 && strcmp(state, "pending") != 0)) {
+        return err_set(err, STATUS_BAD_INPUT, "the class must be high, normal or low, the state unread or pending");
+    }
+    if (cursor && !entry_id_parse(cursor, strlen(cursor), &id)) {
+        return err_set(err, STATUS_BAD_INPUT, "\"%s\" is not a cursor", cursor);
+    }
+    return STATUS_OK;
+}
+
+static enum status get_requests(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    char digest[SCRIPT_DIGEST + 1], stream[SESSION_KEY], trouble[SESSION_KEY];
+    const char *cursor = job->values[PARAM_cursor] ? job->values[PARAM_cursor] : "";
+    const struct resp_value *list;
+    enum request_class class;
+    TRY(check_list(job, &class, err));
+    TRY(session_load(session, SCRIPT_LIST, digest, err));
+    TRY(SESSION_ASK(session, &list, err, "EVALSHA", digest, "2", session_key(session, class_streams[class], "", stream),
+                    session_key(session, "trouble", "", trouble), job->values[PARAM_state], cursor));
+    fprintf(to, "{\"queue\":\"%s\",\"at\":%" PRIu64 ",\"requests\":[", session->queue, session->redis_ms);
+    for (size_t i = 1; i < list->count; i++) {
+        fputs(i == 1 ? "" : ",", to);
+        TRY(put_listed(to, session, &list->items[i], err));
+    }
+    putc(']', to);
+    put_next(to, list->count > 0 ? session_text(&list->items[0]) : "");
+    putc('}', to);
+    return STATUS_OK;
+}
+
+static enum status get_request(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    const struct resp_value *reply;
+    struct place place;
+    TRY(story_find(session, job->values[PARAM_id], 0, &reply, &place, err));
+    if (reply) { return answer_put_reply(to, job->values[PARAM_id], reply, err); }
+    if (place.denied) { return err_set(err, STATUS_DENIED, "NOPERM: the daemon may not ask where a request is"); }
+    answer_put_place(to, job->values[PARAM_id], &place);
+    return STATUS_OK;
+}
+
+static enum status get_story(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    struct story story;
+    TRY(story_read(session, job->values[PARAM_id], SEARCH_MOST, true, &story, err));
+    answer_put_story(to, session, job->values[PARAM_id], &story);
+    return STATUS_OK;
+}
+
+static int answer_history(struct admin_job *job, struct buffer *body)
+{
+    const char *since = job->values[PARAM_since] ? job->values[PARAM_since] : "0";
+    if (strspn(since, "0123456789") != strlen(since)) { return http_error(body, 400, "since is not a time in ms"); }
+    if (!job->queue) { return http_error(body, 404, "only the daemons that serve a queue keep its history"); }
+    buffer_format(body, "{\"queue\":\"%s\",", job->name);
+    history_put(job->history, strtoull(since, NULL, 10), body);
+    buffer_string(body, "}\n");
+    return 200;
+}
+
+/* ---- changing ---- */
+
+static void put_pause(FILE *to, const struct session *session, const struct pause *pause, bool changed)
+{
+    fprintf(to, "{\"queue\":\"%s\",", session->queue);
+    answer_put_pause(to, pause);
+    fprintf(to, ",\"changed\":%s}", changed ? "true" : "false");
+}
+
+static enum status post_pause(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    const char *span = job->values[PARAM_for], *why = job->values[PARAM_why];
+    uint64_t for_ms = 0;
+    bool changed;
+    struct pause pause;
+    if (span && (!duration_parse(span, &for_ms) || for_ms == 0)) {
+        return err_set(err, STATUS_BAD_INPUT, "for must be " DURATION_EXPECTS);
+    }
+    TRY(order_pause(session, for_ms, why && why[0] ? why : NULL, &pause, &changed, err));
+    put_pause(to, session, &pause, changed);
+    return STATUS_OK;
+}
+
+static enum status post_resume(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    (void)job;
+    bool changed;
+    TRY(order_resume(session, &changed, err));
+    put_pause(to, session, &(struct pause){0}, changed);
+    return STATUS_OK;
+}
+
+static enum status post_caps(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    static const enum param members[CAPS] = {PARAM_high, PARAM_normal, PARAM_low, PARAM_later};
+    long long caps[CAPS];
+    for (int i = 0; i < CAPS; i++) { caps[i] = job->values[members[i]] ? atoll(job->values[members[i]]) : -1; }
+    TRY(order_caps(session, caps, err));
+    fprintf(to, "{\"queue\":\"%s\",\"caps\":{", session->queue);
+    for (int i = 0; i < CAPS; i++) {
+        fprintf(to, "%s\"%s\":", i == 0 ? "" : ",", cap_names[i]);
+        fprintf(to, caps[i] > 0 ? "%lld" : "null", caps[i]);
+    }
+    fputs("}}", to);
+    return STATUS_OK;
+}
+
+static enum status post_worker(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    const char *worker = job->values[PARAM_worker], *order = job->values[PARAM_order];
+    struct heartbeats heartbeats;
+    if (!order_is(order)) { return err_set(err, STATUS_BAD_INPUT, "the order must be quiet, resume, drain or stop"); }
+    enum status status = heartbeats_read(session, &heartbeats, err);
+    bool alive = status == STATUS_OK && heartbeats_alive(&heartbeats, worker);
+    heartbeats_free(&heartbeats);
+    TRY(status);
+    if (!alive) { return err_set(err, STATUS_NOT_FOUND, "no such worker is alive on queue %s", session->queue); }
+    TRY(order_worker(session, worker, order, err));
+    fprintf(to, "{\"queue\":\"%s\",\"worker\":", session->queue);
+    json_put_text(to, worker);
+    fprintf(to, ",\"order\":\"%s\"}", order);
+    return STATUS_OK;
+}
+
+static enum status post_cancel(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    struct own_id_found found;
+    TRY(own_id_cancel(session, job->values[PARAM_id], SEARCH_MOST, &found, err));
+    if (found.count == 0) {
+        return err_set(err, STATUS_NOT_FOUND, "no unfinished request has this id%s",
+                       found.more ? ", as far as they were searched: there are too many" : "");
+    }
+    fprintf(to, "{\"queue\":\"%s\",\"id\":", session->queue);
+    json_put_text(to, job->values[PARAM_id]);
+    for (size_t i = 0; i < found.count; i++) {
+        fprintf(to, "%s\"%s\"", i == 0 ? ",\"requests\":[" : ",", found.names[i]);
+    }
+    fprintf(to, "],\"more\":%s}", found.more ? "true" : "false");
+    return STATUS_OK;
+}
+
+static enum status delete_letter(void *context, const struct letter *letter, struct err *err)
+{
+    struct walk *walk = context;
+    bool removed;
+    TRY(letter_delete(walk->session, letter->id, &removed, err));
+    walk->done += removed;
+    return STATUS_OK;
+}
+
+static enum status requeue_letter(void *context, const struct letter *letter, struct err *err)
+{
+    struct walk *walk = context;
+    enum requeued requeued;
+    char entry[ENTRY_ID_TEXT];
+    TRY(letter_requeue(walk->session, letter->id, walk->digest, &requeued, entry, err));
+    walk->done += requeued == REQUEUED;
+    walk->kept += requeued == REQUEUED_EMPTY || requeued == REQUEUED_CUT;
+    return STATUS_OK;
+}
+
+static enum status post_dead(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    bool requeue = strcmp(job->route->path, "/api/dead/requeue") == 0;
+    char next[LETTER_CURSOR] = "", **values = job->values;
+    const struct letter_filter filter = {.search = values[PARAM_search]};
+    struct walk walk = {.session = session};
+    if (!values[PARAM_letter] == !values[PARAM_all] ||
+        (values[PARAM_letter] && (values[PARAM_search] || values[PARAM_cursor]))) {
+        return err_set(err, STATUS_BAD_INPUT, "say which letter, or all (and search, cursor)");
+    }
+    TRY(check_letter(job, err));
+    letter_visit_fn *visit = requeue ? requeue_letter : delete_letter;
+    TRY(values[PARAM_letter] ? letters_one(session, values[PARAM_letter], &walk, visit, err)
+                             : letters_page(session, &filter, false, values[PARAM_cursor], next, &walk, visit, err));
+    fprintf(to, "{\"queue\":\"%s\",\"%s\":%" PRIu64, session->queue, requeue ? "requeued" : "deleted", walk.done);
+    if (requeue) { fprintf(to, ",\"kept\":%" PRIu64, walk.kept); }
+    put_next(to, next);
+    putc('}', to);
+    return STATUS_OK;
+}
+
+static enum status post_try(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+{
+    char key[SESSION_KEY], name[REQUEST_NAME_MAX], ttl[8], expires[16];
+    const struct resp_value *reply;
+    snprintf(ttl, sizeof ttl, "%d", TRY_TTL_S);
+    snprintf(expires, sizeof expires, "%d000", TRY_TTL_S);
+    const char *words[16] = {"XADD",
+                             session_key(session, class_streams[CLASS_HIGH], "", key),
+                             "*",
+                             "encoding",
+                             "json",
+                             "ttl",
+                             ttl,
+                             "expires_in",
+                             expires,
+                             "inputs",
+                             job->values[PARAM_inputs]};
+    size_t count = 11;
+    for (enum param param = PARAM_task; param <= PARAM_query; param++) {
+        if (job->values[param]) {
+            words[count++] = admin_job_param_name(param);
+            words[count++] = job->values[param];
+        }
+    }
+    TRY(session_ask(session, count, words, &reply, err));
+    snprintf(name, sizeof name, "%s%s", class_prefixes[CLASS_HIGH], session_text(reply));
+    session_key(session, "reply:", name, key);
+    uint64_t until_ms = clock_now_ms() + TRY_MS;
+    do {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        TRY(SESSION_ASK(session, &reply, err, "HGETALL", key));
+        if (reply->type == RESP_ARRAY && reply->count > 0) { return answer_put_reply(to, name, reply, err); }
+    } while (clock_now_ms() < until_ms && !*job->closing);
+    job->status = 202;
+    answer_put_place(to, name, &(struct place){.status = "queued"});
+    return STATUS_OK;
+}
+
+/* ---- the routes ---- */
+
+#define P(name) (1u << PARAM_##name)
+/* clang-format off */
+static const struct route routes[] = {
+    {"/api/queues", .all = true, .others = true, .may = P(queue), .handle = get_queues},
+    {"/api/workers", .all = true, .may = P(queue), .handle = get_workers},
+    {"/api/history", .may = P(queue) | P(since), .answer = answer_history},
+    {"/api/dead", .may = P(queue) | P(cursor) | P(search) | P(letter), .handle = get_dead},
+    {"/api/later", .may = P(queue) | P(cursor), .handle = get_later},
+    {"/api/requests", .may = P(queue) | P(cursor), .must = P(class) | P(state), .handle = get_requests},
+    {"/api/request", .may = P(queue), .must = P(id), .handle = get_request},
+    {"/api/story", .may = P(queue), .must = P(id), .handle = get_story},
+    {"/api/pause", .post = true, .may = P(queue) | P(for) | P(why), .handle = post_pause},
+    {"/api/resume", .post = true, .may = P(queue), .handle = post_resume},
+    {"/api/caps", .post = true, .may = P(queue) | P(high) | P(normal) | P(low) | P(later), .handle = post_caps},
+    {"/api/worker", .post = true, .may = P(queue), .must = P(worker) | P(order), .handle = post_worker},
+    {"/api/cancel", .post = true, .may = P(queue), .must = P(id), .handle = post_cancel},
+    {"/api/dead/requeue", .post = true, .may = P(queue) | P(letter) | P(all) | P(search) | P(cursor), .handle = post_dead},
+    {"/api/dead/delete", .post = true, .may = P(queue) | P(letter) | P(all) | P(search) | P(cursor), .handle = post_dead},
+    {"/api/try", .post = true, .may = P(queue) | P(task) | P(query), .must = P(inputs), .handle = post_try},
+};
+/* clang-format on */
+
+const struct route *admin_route(const char *path)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (strcmp(routes[i].path, path) == 0) { return &routes[i]; }
+    }
+    return NULL;
+}
