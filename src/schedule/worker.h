@@ -69,7 +69,7 @@ enum own_part {
 enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_SWEEP };
 
 /* How the connection before this one was lost. Only if the server is still the same process and has closed one of our
- * two connections, not both, does that say something about the traffic on that one: see worker_limits.c. */
+ * two connections, not both, does that say something about the traffic on that one: see redis_limits.c. */
 enum loss {
     LOSS_OTHER,   /* nothing can be concluded; also for the first connection */
     LOSS_RESTART, /* another server process answers now */

@@ -1,13 +1,13 @@
 /* The worker's state and the functions that its files call in each other. Private to schedule/worker*.c.
  *
- * worker_step.c          open, close, tune, dispatch of events, the next deadline
- * worker_read.c          reads of the streams and of our own pending lists, and the credit that limits them
- * worker_admission.c     from an entry to its first stage, and the limits of a Redis that is nearly full
- * worker_compute.c       prepare, window, batches and how long they may be, the outcome of rows, format
- * worker_limits.c        replies and entries that exceed Redis' limits
- * worker_quarantine.c    suspects: in groups, or one at a time while nothing else runs
- * worker_settle.c        outcomes and their way to Redis, release, drain and exit
- * worker_housekeeping.c  lease, pulse, promotion, mending, reclaim, sweep, caps and fair shares; expiry and hangs
+ * worker.c          open, close, tune, dispatch of events, the next deadline
+ * read.c          reads of the streams and of our own pending lists, and the credit that limits them
+ * admit.c     from an entry to its first stage, and the limits of a Redis that is nearly full
+ * cut.c       prepare, window, batches and how long they may be, the outcome of rows, format
+ * redis_limits.c        replies and entries that exceed Redis' limits
+ * quarantine.c    suspects: in groups, or one at a time while nothing else runs
+ * settle.c        outcomes and their way to Redis, release, drain and exit
+ * chores.c  lease, pulse, promotion, mending, reclaim, sweep, caps and fair shares; expiry and hangs
  *
  * A handler takes one kind of event. An `advance` runs in every step and does all that can be done now: it appends
  * actions, or leaves work for the next step if memory has run out (worker->starved). A request moved into one of the
@@ -87,7 +87,7 @@ struct round {
     bool took;     /* it has taken something since it began */
 };
 
-/* Entries that are pending in our name but that we do not hold; see worker_read.c. */
+/* Entries that are pending in our name but that we do not hold; see read.c. */
 struct strays {
     bool listing; /* ACTION_LIST_OWN is out */
     bool reading; /* the READ_OWN that is out reads those found */
@@ -237,7 +237,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     enum status exit_status;
 };
 
-/* Handlers of events: the table in worker_step.c calls them. */
+/* Handlers of events: the table in worker.c calls them. */
 void read_connected(struct worker *worker, const struct event *event);      /* EVENT_CONNECTED: our own entries first */
 void read_entries(struct worker *worker, const struct event *event);        /* EVENT_ENTRIES, of every kind of read */
 void run_prepared(struct worker *worker, const struct event *event);        /* EVENT_PREPARED: tokenised rows */
@@ -254,7 +254,7 @@ void chores_promoted(struct worker *worker, const struct event *event);     /* E
 void chores_mended(struct worker *worker, const struct event *event);       /* EVENT_MENDED: ids ahead of the clock */
 void pulse_answered(struct worker *worker, const struct event *event);      /* EVENT_PULSE: orders, caps, election */
 
-/* --- worker_step.c --- */
+/* --- worker.c --- */
 
 /* EVENT_QUIET, RESUME, DRAIN, STOP: obeys an operator's order; does nothing for other kinds. */
 void worker_obey(struct worker *worker, enum event_kind kind);
@@ -295,7 +295,7 @@ uint64_t worker_redis_ms(const struct worker *worker);
 /* The ms until a time of Redis' clock; 0 if that is past or the clock is unknown. */
 uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms);
 
-/* --- worker_read.c --- */
+/* --- read.c --- */
 
 /* Reads our own lists from the start, because entries may be pending with us that are not held. */
 void read_own_again(struct worker *worker);
@@ -324,7 +324,7 @@ uint32_t read_most(const struct worker *worker, enum request_class class, uint32
 /* Keeps one read in flight, and ends a blocked one if a better one is possible. */
 void read_advance(struct worker *worker);
 
-/* --- worker_admission.c --- */
+/* --- admit.c --- */
 
 /* The bytes of an entry's fields. */
 uint64_t entry_bytes(const struct entry *entry);
@@ -363,7 +363,7 @@ void tight_begun(struct worker *worker, struct request *request);
 /* Counts a request that has ended, begun or not. */
 void tight_ended(struct worker *worker, struct request *request);
 
-/* --- worker_compute.c --- */
+/* --- cut.c --- */
 
 /* Starts with the calibrated cost and the target of the options. */
 void pace_open(struct worker *worker);
@@ -405,7 +405,7 @@ void rows_go(struct worker *worker, const struct batch *batch);
 /* Takes a request's waiting rows out of the window, because they need not run. */
 void rows_drop(struct worker *worker, struct request *request);
 
-/* --- worker_limits.c --- */
+/* --- redis_limits.c --- */
 
 /* Starts without known limits, for a new worker or a new server. */
 void limits_open(struct worker *worker);
@@ -434,7 +434,7 @@ bool limits_reply_refused(const struct worker *worker, struct request *request);
 /* EVENT_CONNECTED: learns from the loss about a reply that waits to be sent. */
 void limits_reply_unanswered(struct worker *worker, struct request *request, enum loss loss);
 
-/* --- worker_quarantine.c --- */
+/* --- quarantine.c --- */
 
 /* Queues a suspect for a group, or to run alone. */
 void quarantine_add(struct worker *worker, struct request *request);
@@ -453,7 +453,7 @@ void quarantine_prepared(struct worker *worker);
  * follow. */
 void quarantine_ended(struct worker *worker, struct request *request);
 
-/* --- worker_settle.c --- */
+/* --- settle.c --- */
 
 /* A number in 0 .. below-1 from a generator: the same state repeats a run. */
 uint32_t policy_random(uint64_t *random, uint32_t below);
@@ -494,7 +494,7 @@ void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status
 /* Takes a request out of the table and frees it. */
 void settle_forget(struct worker *worker, struct request *request);
 
-/* --- worker_housekeeping.c --- */
+/* --- chores.c --- */
 
 /* Just connected: schedules every chore. */
 void chores_connected(struct worker *worker);
