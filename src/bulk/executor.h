@@ -5,14 +5,14 @@
 
 #include "bulk/lookahead.h"
 #include "compute/devices.h"
-#include "schedule/batching.h"
+#include "schedule/batch.h"
 
 /* Pieces to compute together. The executor sets the members below the line, and the pieces' vectors and codes. */
 struct bulk_batch {
     struct weighed *pieces; /* [count] */
     uint32_t count;
     uint32_t dim;
-    float limit;  /* elements must be below it: INFINITY, or REPLY_HALF_LIMIT for f16 */
+    float limit;  /* elements must be below it: INFINITY, or HALF_LIMIT for f16 */
     void *window; /* the job's */
     /* ---- */
     enum status status; /* not STATUS_OK: nothing was computed, and the job stops */

@@ -1,5 +1,7 @@
 /* The loop of a job. Each stage does a little and says whether it did; when none did, the loop waits for a compute or
  * prep thread. So compute threads never wait for reading, sorting, writing or formatting. */
+#include "base/float_text.h"
+#include "base/half.h"
 #include "bulk/job.h"
 
 #include <errno.h>
@@ -19,7 +21,6 @@
 #include "bulk/resume.h"
 #include "compute/thread_pool.h"
 #include "engine/vector.h"
-#include "schedule/reply.h"
 
 /* --- Reading: this thread fills a doc batch, a prep thread prepares it, and then it waits in its window. --- */
 
@@ -191,7 +192,7 @@ enum { EXPECT = 16 }; /* rows whose lookup is prefetched; about ten cover the la
 /* The limit below which elements of vectors in the files are. */
 static float job_limit(const struct job *job)
 {
-    return job->options->element == ELEMENT_F16 ? REPLY_HALF_LIMIT : INFINITY;
+    return job->options->element == ELEMENT_F16 ? HALF_LIMIT : INFINITY;
 }
 
 /* A row that an earlier run computed after its last checkpoint must still have the same text. */
@@ -588,13 +589,13 @@ static void put_vector(struct buffer *to, const float *vector, uint32_t dim)
         buffer_string(to, "null");
         return;
     }
-    char *at = buffer_reserve(to, (size_t)dim * (REPLY_FLOAT_MAX + 1) + 2);
+    char *at = buffer_reserve(to, (size_t)dim * (FLOAT_TEXT_MAX + 1) + 2);
     if (!at) { return; }
     char *begin = at;
     *at++ = '[';
     for (uint32_t i = 0; i < dim; i++) {
         if (i > 0) { *at++ = ','; }
-        at += reply_put_float(at, vector[i]);
+        at += float_text_put(at, vector[i]);
     }
     *at++ = ']';
     to->length += (size_t)(at - begin);

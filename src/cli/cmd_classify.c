@@ -15,7 +15,7 @@
 #include "compute/devices.h"
 #include "config/config.h"
 #include "engine/vector.h"
-#include "schedule/batching.h"
+#include "schedule/batch.h"
 #include "schedule/prepare.h"
 #include "schedule/reply.h"
 

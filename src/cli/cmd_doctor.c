@@ -759,7 +759,7 @@ static double largest_reply(const struct doctor *doctor, enum encoding encoding)
                               .rows = &row,
                               .row_count = (uint32_t)doctor->config->max_inputs,
                               .output = {.dims = model->dim, .encoding = encoding}};
-    return (double)reply_most(&request);
+    return (double)reply_room(&request);
 }
 
 static void check_limits(struct doctor *doctor)

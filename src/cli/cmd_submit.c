@@ -19,7 +19,7 @@
 #include "config/setting.h"
 #include "operator/answers.h"
 #include "redis/client.h"
-#include "schedule/reply.h"
+#include "schedule/encodings.h"
 
 /* The command's own options. */
 struct submit_options {

@@ -16,7 +16,7 @@
 #include "compute/thread_pool.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/engine.h"
-#include "schedule/batching.h"
+#include "schedule/batch.h"
 
 /* A device, as its threads and the owner see it. */
 struct compute_device {

@@ -19,7 +19,7 @@
 
 #include "compute/devices.h"
 #include "engine/engine.h"
-#include "schedule/batching.h"
+#include "schedule/batch.h"
 
 struct compute;
 

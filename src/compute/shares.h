@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "schedule/batching.h"
+#include "schedule/batch.h"
 
 /* One queue's share, and its waiting batches. */
 struct share {

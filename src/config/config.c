@@ -1,5 +1,6 @@
 /* Reads settings from the file, variables and flags, and resolves which one wins. The settings are in settings.inc. */
 #include "config/config.h"
+#include "schedule/encodings.h"
 
 #include <event2/util.h>
 #include <math.h>
@@ -14,7 +15,6 @@
 #include "engine/engine.h"
 #include "redis/queue_names.h"
 #include "redis/tls.h"
-#include "schedule/reply.h"
 
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* may differ per queue */
 #define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_ENGINE | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "schedule/batching.h"
+#include "schedule/batch.h"
 #include "schedule/request.h"
 
 struct traces;

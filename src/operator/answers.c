@@ -7,9 +7,10 @@
 
 #include "base/buffer.h"
 #include "base/duration.h"
+#include "base/float_text.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "schedule/reply.h"
+#include "schedule/encodings.h"
 
 /* Writes a number, or null for one below `least`. */
 static void put_number(FILE *to, long long number, long long least)
@@ -195,9 +196,9 @@ static enum status put_floats(FILE *to, const char *floats, size_t count, size_t
         float number;
         memcpy(&number, floats + i * sizeof number, sizeof number);
         if (!isfinite(number)) { return err_set(err, STATUS_BAD_INPUT, "it has a value that is not finite"); }
-        char text[REPLY_FLOAT_MAX];
+        char text[FLOAT_TEXT_MAX];
         const char *between = i == 0 ? "" : row > 0 && i % row == 0 ? "],[" : ",";
-        fprintf(to, "%s%.*s", between, (int)reply_put_float(text, number), text);
+        fprintf(to, "%s%.*s", between, (int)float_text_put(text, number), text);
     }
     fputs(row > 0 ? "]]" : "]", to);
     return STATUS_OK;
@@ -230,7 +231,7 @@ static enum status put_numbers(FILE *to, const struct resp_value *reply, const s
         fwrite(value->bytes, 1, value->length, to);
         return STATUS_OK;
     }
-    bool understood = reply_read(encoding, value->bytes, value->length, &floats);
+    bool understood = encoding_read(encoding, value->bytes, value->length, &floats);
     enum status status = STATUS_OK;
     if (!buffer_ok(&floats)) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory for a reply");

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "redis/queue_cancel.h"
 #include "redis/queue_ends.h"
+#include "schedule/encodings.h"
 #include "schedule/reply.h"
 
 enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };

@@ -5,6 +5,7 @@
  * first, so that every error reply reaches its reader, then the fields that such a reply echoes.
  *
  * A request is one allocation: its rows and its copies of texts and meta follow it. */
+#include "schedule/encodings.h"
 #include "schedule/request.h"
 
 #include <fnmatch.h>

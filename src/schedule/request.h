@@ -101,7 +101,7 @@ enum reply_code {
 /* How requests end, for counters: CODE_NONE (done), the code of the error, or this. */
 enum { END_CANCELLED = CODE_COUNT, ENDS };
 
-/* How a reply writes its vectors; the table in reply.c has a row for each. */
+/* How a reply writes its vectors; the table in encodings.c has a row for each. */
 enum encoding {
     ENCODING_JSON,
     ENCODING_F32,

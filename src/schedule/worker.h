@@ -27,7 +27,7 @@
 #include "base/err.h"
 #include "base/histogram.h"
 #include "engine/cost.h"
-#include "schedule/batching.h"
+#include "schedule/batch.h"
 #include "schedule/request.h"
 
 struct worker;

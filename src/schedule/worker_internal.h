@@ -15,8 +15,9 @@
 #ifndef SCHEDULE_WORKER_INTERNAL_H
 #define SCHEDULE_WORKER_INTERNAL_H
 
-#include "schedule/batching.h"
 #include "schedule/held.h"
+#include "schedule/tune.h"
+#include "schedule/window.h"
 #include "schedule/worker.h"
 
 #define NEVER UINT64_MAX

@@ -1,6 +1,7 @@
 /* Uses plain pwrite and pread: everything that a killed process wrote stays written, and a full disk is an error, not a
  * signal. Few files are open at a time, because the rows of a window are close together. */
 #include "bulk/output/store.h"
+#include "base/half.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,7 +15,6 @@
 
 #include "base/file.h"
 #include "model/model.h"
-#include "schedule/reply.h"
 
 /* --- Headers of .npy files: a magic number, a version, a length and a dictionary as Python writes it --- */
 
@@ -243,7 +243,7 @@ static enum status put_rows(const struct store *store, const struct open_file *f
     for (uint64_t done = 0; done < count; done += store->block_rows) {
         uint64_t rows = count - done < store->block_rows ? count - done : store->block_rows;
         for (size_t i = 0; i < rows * store->options.dim; i++, vectors++) {
-            halves[i] = isnan(*vectors) ? 0x7e00 : reply_half(*vectors);
+            halves[i] = isnan(*vectors) ? 0x7e00 : half_from_float(*vectors);
         }
         TRY(write_at(store, file, store->bytes, rows * store->row_bytes, place + done * store->row_bytes, err));
     }

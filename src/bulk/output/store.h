@@ -63,7 +63,7 @@ MUST_CHECK enum status store_open(const struct store_options *options, struct st
 void store_close(struct store *store);
 
 /* Writes the vectors of `count` rows from `row` on; a failed row is all NaN. Shapes: vectors [count, dim] f32, read;
- * below REPLY_HALF_LIMIT for f16. Errors: STATUS_IO naming the file (a full disk too). */
+ * below HALF_LIMIT for f16. Errors: STATUS_IO naming the file (a full disk too). */
 MUST_CHECK enum status store_put(struct store *store, uint64_t row, uint64_t count, const float *vectors,
                                  struct err *err);
 

@@ -1,5 +1,6 @@
 /* Every field of a request: accepted values, and refused ones with their code and the name of the field. */
 #include "parsing.h"
+#include "schedule/encodings.h"
 
 #include "schedule/reply.h"
 

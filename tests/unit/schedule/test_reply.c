@@ -1,5 +1,8 @@
 /* Reply bytes: each float reads back to the same bits, NaN never leaves. */
+#include "base/float_text.h"
+#include "base/half.h"
 #include "harness.h"
+#include "schedule/encodings.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,10 +13,10 @@
 static void reads_back(uint32_t bits)
 {
     float value, back;
-    char text[REPLY_FLOAT_MAX + 1];
+    char text[FLOAT_TEXT_MAX + 1];
     memcpy(&value, &bits, sizeof(value));
-    size_t length = reply_put_float(text, value);
-    assert_true(length > 0 && length <= REPLY_FLOAT_MAX);
+    size_t length = float_text_put(text, value);
+    assert_true(length > 0 && length <= FLOAT_TEXT_MAX);
     text[length] = '\0';
     back = strtof(text, NULL);
     if (memcmp(&value, &back, sizeof(value)) != 0) { fail_msg("%a became %s", (double)value, text); }
@@ -71,9 +74,9 @@ TEST(floats_have_no_digit_too_many)
     for (uint32_t bits = 1; bits < 0x4b800000u; bits += 7919) {
         if ((bits & 0x7fffff) == 0) { continue; }
         float value;
-        char text[REPLY_FLOAT_MAX + 1], fewer[32];
+        char text[FLOAT_TEXT_MAX + 1], fewer[32];
         memcpy(&value, &bits, sizeof(value));
-        text[reply_put_float(text, value)] = '\0';
+        text[float_text_put(text, value)] = '\0';
         int digits = significant(text);
         snprintf(fewer, sizeof(fewer), "%.*e", digits - 2, (double)value);
         if (digits > 1 && strtof(fewer, NULL) == value) {
@@ -108,8 +111,8 @@ TEST(floats_print_short)
         {1.5e-5f, "0.000015"},
     };
     for (size_t i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
-        char text[REPLY_FLOAT_MAX + 1];
-        text[reply_put_float(text, examples[i].value)] = '\0';
+        char text[FLOAT_TEXT_MAX + 1];
+        text[float_text_put(text, examples[i].value)] = '\0';
         assert_string_equal(text, examples[i].text);
     }
 }
@@ -190,12 +193,12 @@ TEST(halves_are_the_nearest)
         if (half == 0x7bff) { next = 65536; }
         float middle = (float)((value + next) / 2);
         uint32_t even = half % 2 == 0 ? half : half + 1;
-        assert_int_equal(reply_half((float)value), half);
-        assert_int_equal(reply_half(-(float)value), half | 0x8000);
-        assert_int_equal(reply_half(nextafterf(middle, 0)), half);
+        assert_int_equal(half_from_float((float)value), half);
+        assert_int_equal(half_from_float(-(float)value), half | 0x8000);
+        assert_int_equal(half_from_float(nextafterf(middle, 0)), half);
         if (half < 0x7bff) {
-            assert_int_equal(reply_half(middle), even);
-            assert_int_equal(reply_half(nextafterf(middle, INFINITY)), half + 1);
+            assert_int_equal(half_from_float(middle), even);
+            assert_int_equal(half_from_float(nextafterf(middle, INFINITY)), half + 1);
         }
     }
 }
@@ -220,7 +223,7 @@ TEST(int8_has_the_same_range_for_every_number)
     struct buffer back = {0};
     expect_reply(request_of(ENCODING_INT8, floats, 2, 4), expected, 8);
     expect_reply(request_of(ENCODING_INT8, many, 1, 256), wide, 256);
-    assert_true(reply_read("int8", expected, 3, &back));
+    assert_true(encoding_read("int8", expected, 3, &back));
     assert_memory_equal(back.data, ((float[]){-1, 126, -128}), 3 * sizeof(float));
     buffer_free(&back);
 }
@@ -231,7 +234,7 @@ TEST(ubinary_is_the_signs)
     struct buffer back = {0};
     expect_reply(request_of(ENCODING_UBINARY, floats, 1, 10), "\x95\x80", 2);
     expect_reply(request_of(ENCODING_UBINARY, ten, 2, 5), "\x78\xf8", 2); /* each row begins with a byte */
-    assert_true(reply_read("ubinary", "\x95\x80", 2, &back));
+    assert_true(encoding_read("ubinary", "\x95\x80", 2, &back));
     assert_memory_equal(back.data, ((float[]){149, 128}), 2 * sizeof(float));
     buffer_free(&back);
 }
@@ -247,18 +250,18 @@ TEST(every_binary_encoding_reads_back)
         struct buffer back = {0};
         reply_format(request);
         const struct buffer *reply = &request->output.reply;
-        assert_true(reply_read(name, reply->data, reply->length, &back));
+        assert_true(encoding_read(name, reply->data, reply->length, &back));
         assert_int_equal(back.length, sizeof(expected));
         assert_memory_equal(back.data, expected, sizeof(expected));
-        assert_false(reply_read(name, reply->data, reply->length - 1, &back));
-        assert_false(reply_read("json", reply->data, reply->length, &back));
-        assert_false(reply_read("f8", reply->data, reply->length, &back));
+        assert_false(encoding_read(name, reply->data, reply->length - 1, &back));
+        assert_false(encoding_read("json", reply->data, reply->length, &back));
+        assert_false(encoding_read("f8", reply->data, reply->length, &back));
         buffer_free(&back);
         buffer_free(&request->output.reply);
     }
     struct buffer back = {0};
-    assert_false(reply_read("base64", "AACA*w==", 8, &back)); /* not of its alphabet */
-    assert_false(reply_read("base64", "AAAA", 4, &back));     /* three bytes are no float */
+    assert_false(encoding_read("base64", "AACA*w==", 8, &back)); /* not of its alphabet */
+    assert_false(encoding_read("base64", "AAAA", 4, &back));     /* three bytes are no float */
     buffer_free(&back);
 }
 

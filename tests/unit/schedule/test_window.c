@@ -6,7 +6,9 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "schedule/batching.h"
+#include "schedule/batch.h"
+#include "schedule/tune.h"
+#include "schedule/window.h"
 
 enum { ROWS = 1200 };
 

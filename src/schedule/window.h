@@ -1,68 +1,4 @@
-/* Batches: when one is cut, how long it may be, which rows it takes, and its layout in memory. No I/O; code outside
- * schedule/ uses only struct batch. */
-#ifndef SCHEDULE_BATCHING_H
-#define SCHEDULE_BATCHING_H
-
-#include <stdint.h>
-
-#include "engine/cost.h"
-#include "engine/engine.h"
-#include "schedule/request.h"
-#include "schedule/tenant_queue.h"
-
-/* --- Batches: rows of one or more requests in one forward pass, sorted by length and packed --- */
-
-/* How the rows of a batch are chosen and laid out: packed without gaps; or padded to the longest, chosen by similar
- * length or in order. The padded layouts exist for comparison. */
-enum batch_layout { LAYOUT_PACKED, LAYOUT_PADDED, LAYOUT_PADDED_FIFO };
-
-/* One forward pass: its input, its output, and the rows that it belongs to. */
-struct batch {
-    struct batch *next;  /* in a list of its holder */
-    struct batch *other; /* the other half of a failed batch, waiting for the result of this one; owned */
-    struct row **rows;   /* [engine.rows] */
-    struct engine_batch engine;
-    uint32_t tokens;    /* real ones */
-    enum status status; /* of the forward pass, set by the compute thread */
-    struct err err;
-    uint64_t started_ns, finished_ns; /* set by the compute thread */
-    bool helped;                      /* idle threads could help; set by the compute thread */
-    uint64_t submitted_ns;            /* set by the worker */
-    uint64_t number;                  /* set by the worker, from 1 on */
-    uint64_t watched_ns; /* the time from which it may hang: when it was submitted, or began, if its executor knows; 0:
-                            not yet */
-    bool low;            /* some of its rows are of class low */
-    bool background;     /* all of its rows are of class low, and it runs in the background, so it may take long */
-    bool first;          /* it goes before batches that wait for a thread */
-};
-
-/* Lays out rows as one batch: sorts them by length (longest first), fills ids, start and length, and allocates [rows,
- * dim] floats of output. Owns: the caller ends it with batch_free; the rows stay their requests'. Errors: NULL when
- * memory ran out. */
-struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout layout, uint32_t dim);
-
-/* Frees a batch and its other half, if any. NULL is allowed. */
-void batch_free(struct batch *batch);
-
-/* Batches in the order in which they will run. */
-struct batch_list {
-    struct batch *first, *last;
-    uint32_t count;
-};
-
-/* Adds a batch as the last to run. */
-void batch_list_push(struct batch_list *list, struct batch *batch);
-
-/* Adds a batch as the first to run. */
-void batch_list_push_first(struct batch_list *list, struct batch *batch);
-
-/* Takes the first; NULL when there is none. */
-struct batch *batch_list_pop(struct batch_list *list);
-
-/* Takes out a batch, wherever it is. Linear: there are only a few. */
-void batch_list_remove(struct batch_list *list, struct batch *batch);
-
-/* --- The window: rows that wait for a batch, and the choice of which go next.
+/* The window: rows that wait for a batch, and the choice of which go next.
  *
  * Greedy (the default): a free compute thread never waits; rows collect while all are busy, so batches grow without a
  * timer. `fixed`: a plain timer of window_ms, whatever the engine does. Either way a full batch is cut at once.
@@ -79,6 +15,13 @@ void batch_list_remove(struct batch_list *list, struct batch *batch);
  *   high may go before overdue rows and before the oldest when it is its turn.
  * - While there are online requests, rows of class low make short batches and fill those of other classes only up to a
  *   limit, or they have batches of their own in the background. */
+#ifndef SCHEDULE_WINDOW_H
+#define SCHEDULE_WINDOW_H
+
+#include "engine/cost.h"
+#include "schedule/batch.h"
+#include "schedule/tenant_queue.h"
+
 enum {
     WINDOW_LOOK_AHEAD = 256,        /* rows among which a batch is chosen (more if a batch may be larger) */
     WINDOW_PASSED_OVER = 4,         /* times a row may be passed over for younger ones before it is overdue */
@@ -189,49 +132,5 @@ void window_hold(struct window *window, struct row *row);
 /* Puts a row in hand back as the first of its tenant, or of the overdue ones if it is overdue, and takes the charge
  * back. Rows go back in reverse order. */
 void window_unhold(struct window *window, struct row *row);
-
-/* --- How long a batch may be so that 99 of 100 requests are answered within a target.
- *
- * A request that comes while all compute threads are busy waits for one batch and is in the next, so every request pays
- * for the length of batches. The share of the target that a batch may take is found by feedback: it shrinks while the
- * 99th percentile is above the target, and grows while it is well below, because long batches cost less per text. Two
- * bounds prevent harm: a batch is always worth its fixed cost; and if requests wait longer than the target anyway, only
- * throughput helps. */
-
-enum {
-    TUNE_BUCKETS = 192,   /* 8 per doubling of the latency, from 1 ms on */
-    TUNE_SEEN_LEAST = 200 /* latencies before a percentile means something */
-};
-
-/* Recent latencies, and the share that follows from them. */
-struct tune {
-    uint64_t target_ns; /* 0: off */
-    double share;       /* of the target that a batch may take */
-    uint32_t buckets[TUNE_BUCKETS], seen;
-    uint64_t ends_ns; /* the percentile is not computed earlier */
-    uint32_t p99_ms;  /* the last percentile, the upper bound of its bucket; 0: none yet */
-};
-
-/* Starts again, also after the target changed. 0: no target; the percentile is still computed. */
-void tune_begin(struct tune *tune, uint32_t target_ms);
-
-/* Notes a request's latency, from its XADD to its answer. */
-void tune_answered(struct tune *tune, uint64_t latency_ms, uint64_t now_ns);
-
-/* The predicted time that a batch may take; 0: no limit. `oldest_ns`: how long the oldest row has waited. */
-double tune_batch_ns(const struct tune *tune, const struct cost *cost, uint64_t oldest_ns);
-
-enum { BUDGET_GROWS_AFTER = 16 }; /* good batches after which a halved budget doubles again */
-
-/* The token budget of a batch: halved when memory ran out, doubled again after a while. */
-struct budget {
-    uint32_t full, tokens, good;
-};
-
-/* Halves the budget, to at least one token, because memory ran out. */
-void budget_halve(struct budget *budget);
-
-/* Notes a batch that succeeded: after BUDGET_GROWS_AFTER of them the budget doubles, up to `full`. */
-void budget_good(struct budget *budget);
 
 #endif
