@@ -216,18 +216,17 @@ enum kernel_pooling {
     KERNEL_POOL_GATHERED,      /* x has one token per row (kernel_gather, attention with queries) */
 };
 
-/* The row's vector: pooled, then scaled to length 1 if `normalize` (a zero vector stays zero), then cast. finite[r] is
- * 1 if all numbers written for row r are finite, else 0. */
+/* The row's vector: pooled, then scaled to length 1 if `normalize` (a zero vector stays zero). finite[r] is 1 if all
+ * numbers written for row r are finite, else 0. */
 struct kernel_pool_args {
     enum kernel_type type;
     enum kernel_pooling pooling;
-    enum kernel_type output_type; /* KERNEL_F32 or KERNEL_F16 */
-    uint32_t normalize;           /* 0 or 1 */
-    uint32_t bound;               /* rows that the launch is for */
+    uint32_t normalize; /* 0 or 1 */
+    uint32_t bound;     /* rows that the launch is for */
     uint32_t hidden;
     struct kernel_ragged ragged;
     const void *x;    /* [tokens, hidden] type, or [rows, hidden] */
-    void *output;     /* [bound, hidden] output_type, written; aligned to its element */
+    float *output;    /* [bound, hidden], written */
     uint32_t *finite; /* [bound], written */
 };
 cudaError_t kernel_pool(const struct kernel_queue *queue, const struct kernel_pool_args *args);

@@ -91,18 +91,7 @@ __device__ __forceinline__ float pool_length(const float *vector, uint32_t hidde
     return fmaxf(sqrtf(block_reduce<false>(x, sums[1])), 1e-12f / *largest);
 }
 
-__device__ __forceinline__ bool pool_write(float x, float *to)
-{
-    *to = x;
-    return isfinite(x);
-}
-__device__ __forceinline__ bool pool_write(float x, __half *to)
-{
-    *to = __float2half_rn(x);
-    return isfinite(__half2float(*to));
-}
-
-template <class T, class OUTPUT>
+template <class T, bool NORMALIZE>
 __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct kernel_pool_args, a))
 {
     SHARED(float, vector, [KERNEL_HIDDEN_MAX]);
@@ -120,11 +109,12 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
         pool_sum(x, count, a.hidden, weighted, weighted ? n * (n + 1.0f) / 2.0f : root, vector);
     }
     float largest = 1.0f, length = 1.0f;
-    if (a.normalize != 0) { length = pool_length(vector, a.hidden, &largest); }
-    OUTPUT *to = static_cast<OUTPUT *>(a.output) + static_cast<size_t>(row) * a.hidden;
+    if (NORMALIZE) { length = pool_length(vector, a.hidden, &largest); }
+    float *to = a.output + static_cast<size_t>(row) * a.hidden;
     bool finite = true;
     for (uint32_t i = threadIdx.x; i < a.hidden; i += POOL_THREADS) {
-        finite = pool_write(vector[i] / largest / length, to + i) && finite;
+        to[i] = vector[i] / largest / length;
+        finite = isfinite(to[i]) && finite;
     }
     finite = __syncthreads_and(finite);
     if (threadIdx.x == 0) { a.finite[row] = finite; }
@@ -136,12 +126,8 @@ extern "C" cudaError_t kernel_pool(const struct kernel_queue *queue, const struc
         args->pooling > KERNEL_POOL_GATHERED || !aligned16(args->x)) {
         return cudaErrorInvalidValue;
     }
-    void (*kernel)(KERNEL_PARAMETER(struct kernel_pool_args)) = nullptr;
-    if (args->output_type == KERNEL_F32) {
-        kernel = KERNEL_OF_TYPE(args->type, pool_rows, float);
-    } else if (args->output_type == KERNEL_F16) {
-        kernel = KERNEL_OF_TYPE(args->type, pool_rows, __half);
-    }
+    auto kernel = args->normalize != 0 ? KERNEL_OF_TYPE(args->type, pool_rows, true)
+                                       : KERNEL_OF_TYPE(args->type, pool_rows, false);
     if (kernel == nullptr) { return cudaErrorInvalidValue; }
     return kernel_enqueue(queue, kernel, args->bound, POOL_THREADS, 0, args);
 }

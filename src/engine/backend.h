@@ -56,6 +56,7 @@ struct pass {
     const uint32_t *second; /* [rows], or NULL: as in struct engine_batch */
     uint32_t second_row; /* what the row index of such a token in model_read_positions adds to that of its position */
     uint32_t position_offset; /* the model's, for next_position_row */
+    bool normalize;           /* the device scales vectors to length 1; only where ops->finite */
     float *output;            /* [rows, hidden], pooled; written by the time wait returns */
 };
 
@@ -111,13 +112,15 @@ struct backend_ops {
     enum status (*linear)(struct backend_workspace *workspace, uint32_t layer, enum linear_site site, struct err *err);
     enum status (*attention)(struct backend_workspace *workspace, uint32_t layer, struct err *err);
     enum status (*norm)(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err);
-    enum status (*pool)(struct backend_workspace *workspace,
-                        struct err *err); /* normalises nothing: the encoder does */
+    enum status (*pool)(struct backend_workspace *workspace, struct err *err);
     /* Ends the pass that embed began; the pass must not change until wait has delivered it. */
     enum status (*submit)(struct backend_workspace *workspace, struct err *err);
     /* Waits for the oldest pass that was submitted and not waited for, and writes its output. An error is that pass's:
      * it counts as waited for. */
     enum status (*wait)(struct backend_workspace *workspace, struct err *err);
+    /* True if all numbers of the pass that was waited for last are finite: the device has looked. NULL: the encoder
+     * looks at each row and normalises it. */
+    bool (*finite)(const struct backend_workspace *workspace);
 };
 
 extern const struct backend_ops backend_cuda; /* in programs that are built with it */

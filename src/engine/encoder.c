@@ -49,10 +49,11 @@ static uint32_t place_end(const struct engine_batch *batch, uint32_t row)
 }
 
 /* The next pass from `first` on: as many rows as fit, or one row alone without the gap after it. */
-static struct pass cut_pass(const struct batch_in_flight *in_flight, uint32_t first, struct pass_limits limits,
-                            const struct model *model)
+static struct pass cut_pass(const struct engine *engine, const struct batch_in_flight *in_flight, uint32_t first,
+                            struct pass_limits limits)
 {
     const struct engine_batch *batch = in_flight->batch;
+    const struct model *model = engine->backend->model;
     uint32_t origin = batch->start[first];
     uint32_t rows = 1, extent = batch->length[first];
     if (place_end(batch, first) - origin <= limits.tokens) { extent = place_end(batch, first) - origin; }
@@ -71,6 +72,7 @@ static struct pass cut_pass(const struct batch_in_flight *in_flight, uint32_t fi
         .second = batch->second ? batch->second + first : NULL,
         .second_row = model_position_rows(model) - model_text_rows(model),
         .position_offset = model->position_offset,
+        .normalize = engine->normalize && engine->on_device,
         .output = in_flight->vectors + (size_t)first * model->hidden,
     };
 }
@@ -102,7 +104,9 @@ static void land_pass(struct encoder *encoder)
 {
     struct batch_in_flight *owner = encoder->owners[encoder->first_pass];
     struct err err = {0};
-    enum status status = encoder->backend->ops->wait(encoder->workspace, &err);
+    const struct backend_ops *ops = encoder->backend->ops;
+    enum status status = ops->wait(encoder->workspace, &err);
+    owner->suspect = owner->suspect || !ops->finite || !ops->finite(encoder->workspace);
     if (status != STATUS_OK && owner->err.status == STATUS_OK) {
         owner->err = err;
         owner->err.status = status;
@@ -124,7 +128,7 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
         }
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
         struct pass *pass = &encoder->passes[at];
-        *pass = cut_pass(in_flight, first, backend->ops->limits(encoder->workspace), backend->model);
+        *pass = cut_pass(encoder->engine, in_flight, first, backend->ops->limits(encoder->workspace));
         enum status status = enqueue(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
         in_flight->err.status = status;
         if (status != STATUS_OK) { return; }
@@ -226,22 +230,9 @@ static enum status step_run(struct encoder *encoder, int number, const struct pa
 static enum status run_again(struct encoder *encoder, const struct batch_in_flight *in_flight, uint32_t row,
                              struct err *err)
 {
-    const struct engine_batch *batch = in_flight->batch;
     struct engine *engine = encoder->engine;
     const struct backend *narrow = encoder->backend;
-    uint32_t hidden = narrow->model->hidden;
-    struct pass pass = {
-        .rows = 1,
-        .extent = batch->length[row],
-        .origin = batch->start[row],
-        .ids = batch->ids + batch->start[row],
-        .start = batch->start + row,
-        .length = batch->length + row,
-        .second = batch->second ? batch->second + row : NULL,
-        .second_row = model_position_rows(narrow->model) - model_text_rows(narrow->model),
-        .position_offset = narrow->model->position_offset,
-        .output = in_flight->vectors + (size_t)row * hidden,
-    };
+    struct pass pass = cut_pass(engine, in_flight, row, (struct pass_limits){.rows = 1});
     struct err why = {0};
     for (int i = 0; i < FALLBACK_STEPS && narrow->precision == PRECISION_F16; i++) {
         if (narrow->ops->choose(narrow->model, wider[i]) != wider[i]) { continue; }
@@ -250,7 +241,7 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
             if (err) { *err = why; }
             return status;
         }
-        if (status == STATUS_OK && vector_finite(pass.output, hidden)) {
+        if (status == STATUS_OK && vector_finite(pass.output, narrow->model->hidden)) {
             atomic_fetch_add(&engine->rescued[i], 1);
             return STATUS_OK;
         }
@@ -265,7 +256,8 @@ static enum status run_again(struct encoder *encoder, const struct batch_in_flig
 
 /* Reruns rows that are not finite, then runs all rows through the modules, and finishes those that are finite. The
  * modules could turn a row that is not finite into finite numbers, so such a row becomes NaN. With STATUS_NON_FINITE
- * all other rows are finished. */
+ * all other rows are finished. If the device finds all rows finite and no modules follow, nothing is left to do: then
+ * no time is spent on each row. */
 static enum status finish_rows(struct encoder *encoder, const struct batch_in_flight *in_flight, struct err *err)
 {
     const struct model *model = encoder->backend->model;
@@ -274,7 +266,8 @@ static enum status finish_rows(struct encoder *encoder, const struct batch_in_fl
     uint32_t hidden = model->hidden, dim = model->dim;
     float *vectors = in_flight->vectors;
     struct err worst = {0};
-    for (uint32_t row = 0; row < batch->rows; row++) {
+    if (!in_flight->suspect && encoder->engine->on_device) { return STATUS_OK; }
+    for (uint32_t row = 0; row < batch->rows && in_flight->suspect; row++) {
         if (vector_finite(vectors + (size_t)row * hidden, hidden)) { continue; }
         struct err why = {0};
         enum status status = run_again(encoder, in_flight, row, &why);
@@ -291,10 +284,10 @@ static enum status finish_rows(struct encoder *encoder, const struct batch_in_fl
     }
     for (uint32_t row = 0; row < batch->rows; row++) {
         float *to = batch->output + (size_t)row * dim;
-        bool was_finite = vector_finite(vectors + (size_t)row * hidden, hidden);
+        bool was_finite = !in_flight->suspect || vector_finite(vectors + (size_t)row * hidden, hidden);
         for (uint32_t i = 0; i < dim && modules && !was_finite; i++) { to[i] = NAN; }
         if (was_finite && vector_finite(to, dim)) {
-            if (encoder->engine->normalize) { vector_normalize(to, dim); }
+            if (encoder->engine->normalize && !encoder->engine->on_device) { vector_normalize(to, dim); }
         } else if (worst.status == STATUS_OK) {
             worst.status = err_set(err, STATUS_NON_FINITE, "row %u: the modules' numbers are not finite", row);
         }
@@ -330,11 +323,6 @@ void encoder_set_pause(struct encoder *encoder, struct encoder_pause pause)
 unsigned encoder_slots(const struct engine *engine)
 {
     return engine->backend->slots;
-}
-
-unsigned encoder_out(const struct encoder *encoder)
-{
-    return encoder->batches_out;
 }
 
 bool encoder_helped(const struct encoder *encoder)
@@ -381,6 +369,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
         return status;
     }
     engine->normalize = model->normalize && !chosen.raw;
+    engine->on_device = ops->finite && !engine->modules;
     engine->options = chosen;
     pthread_mutex_init(&engine->lock, NULL); /* cannot fail with default attributes on Linux */
     *out = engine;

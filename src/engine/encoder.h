@@ -14,6 +14,8 @@ struct engine {
     struct backend *backend;
     struct modules *modules;       /* NULL: there are none */
     bool normalize;                /* scale vectors to length 1 */
+    bool on_device;                /* the device finishes rows: it looks whether they are finite, and normalises; no
+                                      modules follow */
     struct engine_options options; /* as it was opened */
     pthread_mutex_t lock;          /* for steps: the first thread to need one opens it, the others wait */
     struct fallback_step {
@@ -31,6 +33,7 @@ struct batch_in_flight {
     float *vectors;  /* [rows, hidden]: the batch's output, or the encoder's own memory where modules follow */
     unsigned passes; /* submitted and not waited for */
     bool alone;      /* a pass of it had no helpers */
+    bool suspect;    /* some number may not be finite: the device has not looked, or has found one */
     struct err err;  /* the first error */
 };
 

@@ -167,9 +167,6 @@ MUST_CHECK enum status encoder_put(struct encoder *encoder, const struct engine_
 /* Waits for the oldest batch that is out and returns how it ended. */
 MUST_CHECK enum status encoder_take(struct encoder *encoder, struct err *err);
 
-/* The number of batches that were put and not yet taken. */
-unsigned encoder_out(const struct encoder *encoder);
-
 /* True if helpers could take part in all passes of the batch that was taken last, which then took less time. */
 bool encoder_helped(const struct encoder *encoder);
 

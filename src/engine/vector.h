@@ -1,4 +1,4 @@
-/* Arithmetic on finished sentence vectors, on the host and the same for every backend. */
+/* Arithmetic on finished sentence vectors, on the host. */
 #ifndef ENGINE_VECTOR_H
 #define ENGINE_VECTOR_H
 

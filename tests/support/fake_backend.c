@@ -9,6 +9,7 @@ struct backend_workspace {
     const struct backend *backend;
     const struct pass *begun, *waiting[BACKEND_SLOTS_MAX];
     unsigned count;
+    bool finite; /* the pass that was waited for last */
 };
 
 struct fake_backend fake;
@@ -114,7 +115,13 @@ static float value_of(const struct pass *pass, uint32_t row, enum precision prec
 {
     float sum = precision == PRECISION_BF16 ? 0.25f : precision == PRECISION_F32 ? 0.5f : 0.0f;
     for (uint32_t t = 0; t < pass->length[row]; t++) { sum += (float)pass->ids[pass->start[row] - pass->origin + t]; }
+    if (pass->normalize) { sum += 0.125f; }
     return row_has(pass, row, fake.overflows[precision]) ? INFINITY : sum;
+}
+
+bool fake_finite(const struct backend_workspace *stream)
+{
+    return stream->finite;
 }
 
 static enum status fake_wait(struct backend_workspace *stream, struct err *err)
@@ -125,6 +132,7 @@ static enum status fake_wait(struct backend_workspace *stream, struct err *err)
     for (unsigned i = 0; i < stream->count; i++) { stream->waiting[i] = stream->waiting[i + 1]; }
     if (pass_has(pass, fake.wait_fails)) { return err_set(err, fake.failure, "fake: wait"); }
     uint32_t dim = stream->backend->model->hidden;
+    stream->finite = !pass_has(pass, fake.overflows[stream->backend->precision]);
     for (uint32_t row = 0; row < pass->rows; row++) {
         for (uint32_t i = 0; i < dim; i++) {
             pass->output[(size_t)row * dim + i] = value_of(pass, row, stream->backend->precision);

@@ -2,7 +2,7 @@
  * precision has tokens that it cannot hold, and every step can be made to fail.
  *
  * A row's vector is its token ids summed up, plus 0.25 in bf16 and 0.5 in f32, in every element, which shows the
- * precision that computed it. */
+ * precision that computed it; plus 0.125 where the pass asks for vectors of length 1. */
 #ifndef TESTS_FAKE_BACKEND_H
 #define TESTS_FAKE_BACKEND_H
 
@@ -29,6 +29,9 @@ struct fake_backend {
 /* The one that fake_backend's functions use; the test may change it at any time. */
 extern struct fake_backend fake;
 extern const struct backend_ops fake_backend;
+
+/* backend_ops.finite, for a test that copies fake_backend and adds it. */
+bool fake_finite(const struct backend_workspace *stream);
 
 /* Restores the beginning: three slots, no limits, nothing fails. */
 void fake_reset(void);

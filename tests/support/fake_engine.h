@@ -12,14 +12,19 @@ struct opened {
     struct encoder *encoder;
 };
 
-static inline struct opened open_fake(const struct model *model, enum precision precision)
+static inline struct opened open_fake_with(const struct backend_ops *ops, const struct model *model,
+                                           struct engine_options options)
 {
     struct opened opened;
     struct err err = {0};
-    struct engine_options options = {.precision = precision};
-    assert_int_equal(engine_open_with(&fake_backend, model, &options, &opened.engine, &err), STATUS_OK);
+    assert_int_equal(engine_open_with(ops, model, &options, &opened.engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(opened.engine, &opened.encoder, &err), STATUS_OK);
     return opened;
+}
+
+static inline struct opened open_fake(const struct model *model, enum precision precision)
+{
+    return open_fake_with(&fake_backend, model, (struct engine_options){.precision = precision});
 }
 
 /* Nothing of it may be left. */

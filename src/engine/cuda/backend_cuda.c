@@ -229,4 +229,5 @@ const struct backend_ops backend_cuda = {
     .pool = cuda_pass_pool,
     .submit = cuda_pass_submit,
     .wait = cuda_pass_wait,
+    .finite = cuda_pass_finite,
 };

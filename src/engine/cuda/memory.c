@@ -109,9 +109,10 @@ static size_t part(size_t *used, size_t bytes)
     return at;
 }
 
+/* Vectors, and a flag for each row. */
 static size_t output_bytes(uint32_t rows, uint32_t hidden)
 {
-    return (size_t)rows * hidden * sizeof(float);
+    return rows * (hidden * sizeof(float) + sizeof(uint32_t));
 }
 
 static struct cuda_offsets lay_out(const struct cuda_plan_request *request, uint32_t tokens, uint32_t rows)
@@ -133,7 +134,6 @@ static struct cuda_offsets lay_out(const struct cuda_plan_request *request, uint
     for (unsigned slot = 0; slot < request->slots; slot++) {
         offsets.slot_ragged[slot] = part(&used, ragged);
         offsets.slot_output[slot] = part(&used, output_bytes(rows, model->hidden));
-        offsets.slot_finite[slot] = part(&used, rows * sizeof(uint32_t));
     }
     offsets.bytes = used;
     return offsets;
@@ -222,7 +222,6 @@ static void place_slots(struct cuda_memory *memory)
         struct cuda_slot *slot = &memory->slots[i];
         slot->ragged = memory->device + plan->offsets.slot_ragged[i];
         slot->output = (float *)(void *)(memory->device + plan->offsets.slot_output[i]);
-        slot->finite = (uint32_t *)(void *)(memory->device + plan->offsets.slot_finite[i]);
         char *pinned = memory->pinned + plan->pinned_bytes / CUDA_SLOTS * i;
         slot->ragged_host = pinned;
         slot->output_host = (float *)(void *)(pinned + plan->ragged_bytes);
@@ -309,6 +308,11 @@ struct cuda_slot *cuda_memory_slot(struct cuda_memory *memory)
     return &memory->slots[(memory->first + memory->waiting) % CUDA_SLOTS];
 }
 
+uint32_t *cuda_memory_flags(const struct cuda_memory *memory, const struct cuda_slot *slot, float *output)
+{
+    return (uint32_t *)(void *)(output + (size_t)slot->pass->rows * memory->plan.hidden);
+}
+
 enum status cuda_memory_copy_in(struct cuda_memory *memory, struct cuda_slot *slot,
                                 const struct cuda_ragged_layout *layout, const struct pass *pass, struct err *err)
 {
@@ -329,7 +333,7 @@ enum status cuda_memory_copy_out(struct cuda_memory *memory, struct cuda_slot *s
 {
     const struct cuda_api *api = memory->api;
     static const char what[] = "copying vectors from the device";
-    size_t bytes = (size_t)slot->pass->rows * memory->plan.hidden * sizeof(float);
+    size_t bytes = output_bytes(slot->pass->rows, memory->plan.hidden);
     TRY(check(memory, api->cudaEventRecord(slot->computed, memory->compute), what, err));
     TRY(check(memory, api->cudaStreamWaitEvent(memory->out, slot->computed, 0), what, err));
     TRY(check(memory, api->cudaMemcpyAsync(slot->output_host, slot->output, bytes, cudaMemcpyDeviceToHost, memory->out),
@@ -362,8 +366,12 @@ enum status cuda_memory_wait(struct cuda_memory *memory, struct err *err)
 {
     const struct cuda_slot *slot = &memory->slots[memory->first];
     enum status status = await(memory, slot->delivered, err);
+    memory->finite = false;
     if (status == STATUS_OK) {
-        memcpy(slot->pass->output, slot->output_host, (size_t)slot->pass->rows * memory->plan.hidden * sizeof(float));
+        const uint32_t *flags = cuda_memory_flags(memory, slot, slot->output_host), rows = slot->pass->rows;
+        memcpy(slot->pass->output, slot->output_host, (size_t)rows * memory->plan.hidden * sizeof(float));
+        memory->finite = true;
+        for (uint32_t r = 0; r < rows; r++) { memory->finite = memory->finite && flags[r] != 0; }
     }
     cuda_memory_skip(memory);
     return status;

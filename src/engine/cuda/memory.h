@@ -69,7 +69,7 @@ struct cuda_offsets {
     size_t gated;  /* [tokens, intermediate], of gated models */
     size_t first;  /* [rows, hidden], x of each row's first token; for CLS pooling */
     size_t ragged; /* the current batch (struct cuda_ragged_layout) */
-    size_t slot_ragged[BACKEND_SLOTS_MAX], slot_output[BACKEND_SLOTS_MAX], slot_finite[BACKEND_SLOTS_MAX];
+    size_t slot_ragged[BACKEND_SLOTS_MAX], slot_output[BACKEND_SLOTS_MAX];
     size_t bytes;
 };
 
@@ -117,9 +117,8 @@ enum { CUDA_SLOTS = 3 };
 
 struct cuda_slot {
     const struct pass *pass;
-    void *ragged_host, *ragged; /* ragged_host and output_host are pinned memory, the others the device's */
-    float *output_host, *output;
-    uint32_t *finite;
+    void *ragged_host, *ragged;  /* ragged_host and output_host are pinned memory, the others the device's */
+    float *output_host, *output; /* [rows, hidden], the pass's vectors, followed by a flag for each row: finite */
     cudaEvent_t arrived, computed, delivered;
 };
 
@@ -130,6 +129,7 @@ struct cuda_memory {
     char *device, *pinned;
     struct cuda_slot slots[CUDA_SLOTS];
     unsigned first, waiting; /* slots copied out and not yet waited for, oldest first */
+    bool finite;             /* all rows of the pass that was waited for last are */
 };
 
 /* Allocates for a plan, halving it while memory does not suffice. Owns: the caller ends it with cuda_memory_close. */
@@ -145,15 +145,20 @@ MUST_CHECK enum status cuda_memory_drain(struct cuda_memory *memory, struct err 
 /* The next free slot; there must be one. */
 struct cuda_slot *cuda_memory_slot(struct cuda_memory *memory);
 
+/* The flags of the rows of a slot's pass in `output`, the slot's on the device or on the host. Shapes: [rows]. */
+uint32_t *cuda_memory_flags(const struct cuda_memory *memory, const struct cuda_slot *slot, float *output);
+
 /* Copies a pass to the device; work enqueued on `compute` afterwards finds it at plan.offsets.ragged. */
 MUST_CHECK enum status cuda_memory_copy_in(struct cuda_memory *memory, struct cuda_slot *slot,
                                            const struct cuda_ragged_layout *layout, const struct pass *pass,
                                            struct err *err);
 
-/* Copies a slot's vectors out once `compute` has done the work enqueued so far. The slot then counts as waiting. */
+/* Copies a slot's vectors and flags out once `compute` has done the work enqueued so far. The slot then counts as
+ * waiting. */
 MUST_CHECK enum status cuda_memory_copy_out(struct cuda_memory *memory, struct cuda_slot *slot, struct err *err);
 
-/* Waits for the oldest waiting slot and writes its pass's output. Frees the slot, whatever the status. */
+/* Waits for the oldest waiting slot, writes its pass's output, and sets memory->finite. Frees the slot, whatever the
+ * status. */
 MUST_CHECK enum status cuda_memory_wait(struct cuda_memory *memory, struct err *err);
 
 /* Frees that slot without waiting, after the device was lost. */

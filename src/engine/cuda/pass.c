@@ -484,8 +484,7 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
     return check(workspace, kernel_norm(&workspace->queue, &args), "normalising", err);
 }
 
-/* The vectors go into the slot, outside the graph, so that one graph serves every slot. `finite` is not read: the
- * encoder checks the vectors itself. */
+/* The vectors go into the slot, outside the graph, so that one graph serves every slot. */
 static enum status enqueue_pool(struct backend_workspace *workspace, struct err *err)
 {
     const struct model *model = model_of(workspace);
@@ -501,13 +500,13 @@ static enum status enqueue_pool(struct backend_workspace *workspace, struct err 
     struct kernel_pool_args args = {
         .type = workspace->cuda->weights.type,
         .pooling = gathered ? KERNEL_POOL_GATHERED : poolings[model->pooling],
-        .output_type = KERNEL_F32,
+        .normalize = workspace->slot->pass->normalize,
         .bound = workspace->slot->pass->rows,
         .hidden = model->hidden,
         .ragged = workspace->ragged,
         .x = normed(workspace, (gathered ? first_tokens(workspace) : all_tokens(workspace)).x),
         .output = workspace->slot->output,
-        .finite = workspace->slot->finite,
+        .finite = cuda_memory_flags(&workspace->memory, workspace->slot, workspace->slot->output),
     };
     return check(workspace, kernel_pool(&workspace->queue, &args), "pooling", err);
 }
@@ -716,6 +715,11 @@ enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err)
     if (status == STATUS_OK) { return note_status(workspace, cuda_memory_wait(&workspace->memory, err)); }
     cuda_memory_skip(&workspace->memory);
     return note_status(workspace, status);
+}
+
+bool cuda_pass_finite(const struct backend_workspace *workspace)
+{
+    return workspace->memory.finite;
 }
 
 void cuda_pass_abort(struct backend_workspace *workspace)

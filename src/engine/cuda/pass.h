@@ -112,6 +112,9 @@ enum status cuda_pass_submit(struct backend_workspace *workspace, struct err *er
 /* Waits for the oldest pass that was submitted, and writes its output. */
 enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err);
 
+/* Returns whether all rows of the pass that was waited for last are finite. */
+bool cuda_pass_finite(const struct backend_workspace *workspace);
+
 /* Abandons the current pass and waits for running work, before the workspace is closed. */
 void cuda_pass_abort(struct backend_workspace *workspace);
 

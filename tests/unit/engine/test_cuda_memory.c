@@ -103,17 +103,13 @@ TEST(parts_do_not_overlap)
                              p->ragged,
                              p->slot_ragged[0],
                              p->slot_output[0],
-                             p->slot_finite[0],
                              p->slot_ragged[1],
                              p->slot_output[1],
-                             p->slot_finite[1],
                              p->slot_ragged[2],
                              p->slot_output[2],
-                             p->slot_finite[2],
                              p->bytes};
-    const size_t x = (size_t)plan.tokens * 768 * 2, ragged = plan.ragged_bytes, output = 77 * 768 * 4, finite = 77 * 4;
-    const size_t sizes[] = {x,      x,      4 * x,  77 * 768 * 2, ragged, ragged, output,
-                            finite, ragged, output, finite,       ragged, output, finite};
+    const size_t x = (size_t)plan.tokens * 768 * 2, ragged = plan.ragged_bytes, output = 77 * (768 * 4 + 4);
+    const size_t sizes[] = {x, x, 4 * x, 77 * 768 * 2, ragged, ragged, output, ragged, output, ragged, output};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         assert_int_equal(begins[i] % CUDA_ALIGNMENT, 0);
         assert_true(begins[i + 1] >= begins[i] + sizes[i]);

@@ -245,3 +245,75 @@ TEST(weights_are_read_again_from_the_files)
     model_close(model);
     model_build_remove(directory);
 }
+
+/* --- a device that finishes rows itself: it looks whether they are finite, and normalises where a pass asks for it ---
+ */
+
+static struct opened open_looking(const struct model *model, bool raw)
+{
+    static struct backend_ops looking;
+    looking = fake_backend;
+    looking.finite = fake_finite;
+    return open_fake_with(&looking, model, (struct engine_options){.precision = PRECISION_F16, .raw = raw});
+}
+
+/* The fake does not scale vectors, so that one which the host had scaled, once more or at all, would show. */
+TEST(the_host_leaves_rows_alone_that_the_device_has_finished)
+{
+    struct err err;
+    struct model model = bare;
+    model.normalize = true;
+    for (int raw = 0; raw < 2; raw++) {
+        fake_reset();
+        struct opened opened = open_looking(&model, raw == 1);
+        run(&opened, STATUS_OK, raw == 1 ? 10.0f : 10.125f, &err);
+        fake.overflows[PRECISION_F16] = OVERFLOWS;
+        run(&opened, STATUS_OK, raw == 1 ? 10.25f : 10.375f, &err);
+        fake.overflows[PRECISION_BF16] = fake.overflows[PRECISION_F32] = OVERFLOWS;
+        run(&opened, STATUS_NON_FINITE, INFINITY, &err);
+        assert_string_equal(err.message, "row 1: the vector is not finite");
+        expect_counters(&opened, 1, 0, 1);
+        close_fake(&opened);
+    }
+}
+
+/* Only one of a batch's passes holds the row that is not finite. */
+TEST(one_pass_of_several_has_the_row)
+{
+    struct err err;
+    fake_reset();
+    fake.limits.rows = 1;
+    fake.overflows[PRECISION_F16] = OVERFLOWS;
+    struct opened opened = open_looking(&bare, false);
+    run(&opened, STATUS_OK, 10.25f, &err);
+    assert_int_equal(fake.passes_in[PRECISION_F16], ROWS);
+    expect_counters(&opened, 1, 0, 0);
+    close_fake(&opened);
+}
+
+/* Modules follow, so vectors are scaled after them, by the host; a row that is not finite is still found before. */
+TEST(vectors_before_modules_are_not_scaled)
+{
+    struct err err;
+    struct model model = bare;
+    static const float weight[DIM * DIM] = {1}, bias[DIM] = {0, 1};
+    struct model_module module = {MODULE_DENSE, "dense", DIM, DIM, MODULE_IDENTITY, .biased = true};
+    module.weight = (struct tensor){.rank = 2, .data = weight, .elements = DIM * DIM};
+    module.bias = (struct tensor){.rank = 1, .data = bias, .elements = DIM};
+    model.normalize = true;
+    model.modules = &module;
+    model.module_count = 1;
+    const int32_t ids[2] = {1, OVERFLOWS};
+    const uint32_t start = 0, length = 2;
+    float output[DIM];
+    struct engine_batch batch = {1, 2, ids, &start, &length, output};
+    fake_reset();
+    struct opened opened = open_looking(&model, false);
+    assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_OK);
+    assert_true(fabsf(output[0] / output[1] - 10.0f) < 1e-5f); /* the sum of the ids beside the bias */
+    assert_true(fabsf(output[0] * output[0] + output[1] * output[1] - 1) < 1e-6f);
+    fake.overflows[PRECISION_F16] = fake.overflows[PRECISION_BF16] = fake.overflows[PRECISION_F32] = OVERFLOWS;
+    assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_NON_FINITE);
+    assert_true(isnan(output[0]));
+    close_fake(&opened);
+}
