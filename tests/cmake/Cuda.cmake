@@ -107,3 +107,16 @@ if(NOT SLUICE_SANITIZE STREQUAL "thread")
   target_compile_definitions(sluice_on_gpus PRIVATE $<TARGET_PROPERTY:sluice,COMPILE_DEFINITIONS>)
   target_include_directories(sluice_on_gpus PRIVATE ${CMAKE_SOURCE_DIR}/src)
 endif()
+
+# The shipped commands beside a GPU that only takes time, for tools/bench/host_cost.py.
+if(SLUICE_CUDA_SOURCES AND NOT SLUICE_SANITIZE)
+  get_target_property(cli_sources sluice SOURCES)
+  add_executable(sluice_paced ${cli_sources} support/cuda_paced.c $<TARGET_OBJECTS:engine_cuda>
+    $<FILTER:$<TARGET_OBJECTS:engine>,EXCLUDE,/backend\\.c\\.o$> $<TARGET_OBJECTS:engine_table>)
+  target_link_libraries(sluice_paced PRIVATE bulk bench model kernels_host cuda_headers m Threads::Threads)
+  target_compile_definitions(sluice_paced PRIVATE $<TARGET_PROPERTY:sluice,COMPILE_DEFINITIONS>)
+  target_include_directories(sluice_paced PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  add_test(NAME unit.engine.cuda_paced COMMAND sluice_paced bench engine --model
+    ${CMAKE_SOURCE_DIR}/config/models/sluice-mini-en --backend cuda --tokens 16 --rounds 1 --round-ms 20)
+  set_tests_properties(unit.engine.cuda_paced PROPERTIES LABELS "unit;engine;cuda")
+endif()

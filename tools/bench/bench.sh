@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Takes the measurements of docs/speed.md: ratios within one run, medians, and the machine that they were taken on.
-#   tools/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|http|reclaim|takeover|waiters|features|scripts|looks|bulk|peers ...]
+#   tools/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|http|reclaim|takeover|waiters|features|scripts|looks|host|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
 shift
 here=$(dirname "$(realpath "$0")")
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(engine e2e ab queue growth tokenizer latency memory reclaim takeover waiters features scripts looks bulk)
+[ ${#parts[@]} -gt 0 ] || parts=(engine e2e ab queue growth tokenizer latency memory reclaim takeover waiters features scripts looks host bulk)
 
 sluice=$build/sluice developer=$build/tools/sluice_dev
 folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
@@ -49,6 +49,7 @@ for part in "${parts[@]}"; do
     latency | memory | http | redis) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
     reclaim | takeover | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
+    host) /usr/bin/python3 -B "$here/host_cost.py" "$build/tests/sluice_paced" ;;
     looks) /usr/bin/python3 -B "$here/bench_looks.py" ;;
     bulk)
       /usr/bin/python3 -B "$here/bench_bulk.py" "$build" rates
