@@ -123,7 +123,7 @@ static enum status list_others(struct admin *admin, struct admin_job *job, struc
 
 static enum status handle_job(struct admin *admin, struct admin_job *job, FILE *to, struct err *err)
 {
-    struct session session = {0};
+    struct session session = {.address = {.user = admin->options.address->user}}; /* borrowed; a pause is in its name */
     TRY(connect_to_redis(admin, &session, err));
     if (job->name) {
         bool exists = true;

@@ -589,7 +589,7 @@ class Admin(HttpCase):
         self.client.execute_command(*command)
         self.wait_until(lambda: not self.read("/api/queues")["left_out"], "the next search for queues", timeout=30)
         self.assertRegex(self.read("/api/queues")["queues"][1].pop("error"), "NOPERM .*is not for queue mail")
-        self.assertEqual(self.change("/api/pause")["paused"], True)
+        self.assertEqual(self.change("/api/pause")["paused_by"], "sluice-worker@" + re.sub("[^A-Za-z0-9.]", "-", socket.gethostname()))
         self.assertEqual(self.change("/api/resume")["changed"], True)
         self.assertEqual(self.read("/api/request?id=7-7")["status"], "unknown")
 
