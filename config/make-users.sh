@@ -5,14 +5,34 @@
 #   mail_producer_password ...                               of another queue, here mail: sluice-producer-mail
 #   admin_password                                           if it exists, `admin` may do everything
 # Queues joined by commas, such as default,mail, share the users of the first: a daemon has one login for all of its queues.
+# Without --dashboard and QUEUES they are those of the last time, which the file SECRETS/arguments keeps: Redis drops the
+# users that a new ACL file lacks.
 # With --dashboard the workers' users also get the rights that a daemon's dashboard needs: pause and resume their queue,
 # say where a request is, find the other queues of this Redis, and read how much waits there (no request).
 # Nobody else can log in: Redis' user `default` is off. It keeps all rights, because Redis replays its append-only file with
 # them, and silently omits commands that they do not allow, at every start. The output has hashes and no passwords, and no
 # password ever appears in the arguments of a process. Nothing is printed when a password is missing or empty.
 set -eu
+usage='usage: make-users.sh [--dashboard] SECRETS [QUEUES...]
+Prints an ACL file for Redis. SECRETS is the folder of the passwords; without options and queues they are those of the last time.'
+case ${1-} in
+  -h | --help) printf '%s\n' "$usage"; exit 0 ;;
+  --dashboard) folder=${2-} ;;
+  *) folder=${1-} ;;
+esac
+case $folder in '' | -*) printf '%s\n' "$usage" >&2; exit 64 ;; esac
+[ -d "$folder" ] || { echo "make-users: there is no folder $folder" >&2; exit 66; }
+kept=$folder/arguments
+if [ $# -eq 1 ] && [ -r "$kept" ]; then
+  last=$(cat "$kept")
+  echo "make-users: as the last time: $last" >&2
+  # shellcheck disable=SC2086 # several words
+  case $last in --dashboard\ *) set -- --dashboard "$folder" ${last#* } ;; *) set -- "$folder" $last ;; esac
+fi
+option=
 dashboard=
-if [ "${1-}" = --dashboard ]; then
+if [ "$1" = --dashboard ]; then
+  option='--dashboard '
   dashboard=' (~sluice:{default}:paused +set +del) (%R~sluice:{default}:later +zscore) +scan'
   dashboard="$dashboard (%R~sluice:{*}:requests %R~sluice:{*}:requests:high %R~sluice:{*}:requests:low %R~sluice:{*}:meta"
   dashboard="$dashboard %R~sluice:{*}:stats %R~sluice:{*}:workers %R~sluice:{*}:alive:* %R~sluice:{*}:later"
@@ -21,6 +41,9 @@ if [ "${1-}" = --dashboard ]; then
 fi
 secrets=$1
 shift
+for queues; do
+  case $queues in '' | -* | *[!a-z0-9_.,-]*) printf '%s\n' "$usage" >&2; exit 64 ;; esac
+done
 [ $# -gt 0 ] || set -- default
 acl=$(dirname "$0")/acl
 cr=$(printf '\r')
@@ -54,5 +77,8 @@ if [ -e "$secrets/admin_password" ]; then
   hash_of admin_password
   users="$users
 user admin on resetpass $hash ~* &* +@all"
+fi
+if [ "$option$*" != default ] || [ -e "$kept" ]; then
+  printf '%s\n' "$option$*" > "$kept" || echo "make-users: name the same queues and options the next time, too" >&2
 fi
 printf '%s\n' "$users"

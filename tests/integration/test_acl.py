@@ -221,6 +221,32 @@ class Acl(SluiceCase):
             text = result.stdout.decode()
             self.assertEqual((result.returncode, text.count(f"ok    rights      sluice-{role} has every right")), (0, 2), text)
 
+    def test_the_users_of_the_last_time(self):
+        """Without queues and options they are those of the last time, so that a file made anew lacks no user and no
+        right."""
+        for name in (*ROLES, "mail_worker", "mail_producer", "mail_operator"):
+            self.write(name + "_password", "pw")
+        default = self.make_users()
+        self.assertFalse(os.path.exists(self.path("arguments")), "there is nothing to remember")
+        for queues, options, words in ((("default", "mail"), (), "default mail"), (("default,mail",), ("--dashboard",), "--dashboard default,mail"),
+                                       (("default",), (), "default")):
+            made, again = self.make_users(*queues, options=options), self.make_users()
+            self.assertEqual((made.returncode, made.stderr), (0, b""))
+            self.assertEqual((again.stdout, again.stderr.decode()), (made.stdout, f"make-users: as the last time: {words}\n"))
+        self.assertEqual(made.stdout, default.stdout)
+        self.make_users("default", "mail")
+        self.assertEqual(self.make_users("nobody").returncode, CONFIG)
+        self.assertEqual(self.make_users().stdout.count(b"user sluice-"), 6, "a run that failed was remembered")
+
+    def test_arguments_of_make_users(self):
+        """Wrong arguments print the usage, or what is missing, and no users."""
+        for arguments, code, words in (((), 64, "usage: make-users.sh "), (("--dashbord", self.directory), 64, "usage"), (("--dashboard",), 64, "usage"),
+                                       ((self.directory, "--dashboard"), 64, "usage"), ((self.path("nowhere"),), 66, "no folder"), (("--help",), 0, "")):
+            done = subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), *arguments], capture_output=True, text=True, check=False, timeout=60)
+            self.assertEqual(done.returncode, code, arguments)
+            self.assertIn(words, done.stderr)
+            self.assertEqual(done.stdout.startswith("usage: make-users.sh"), code == 0, arguments)
+
     def test_no_users_without_passwords(self):
         for name in ROLES:
             self.write(name + "_password", "pw")

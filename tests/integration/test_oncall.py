@@ -308,15 +308,22 @@ class OnCall(SluiceCase):
         self.check_served(new)
 
     def test_a_password_has_leaked(self):
-        """The worker with the old password ends, and works again with the new one; the old one admits nobody."""
+        """The worker with the old password ends, and works again with the new one; the old one admits nobody. Users of
+        other queues, and those made by hand, stay, also after a restart of Redis."""
         os.makedirs(self.path("etc/sluice/secrets"))
         os.makedirs(self.path("etc/redis"))
         for role in ("producer", "worker", "operator", "admin"):
             self.write(f"etc/sluice/secrets/{role}_password", f"{role}-secret\n")
-        users = subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), self.path("etc/sluice/secrets")], capture_output=True, check=True)
+        for role in ("producer", "worker", "operator"):
+            self.write(f"etc/sluice/secrets/mail_{role}_password", f"mail-{role}-secret\n")
+        users = subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), self.path("etc/sluice/secrets"), "default", "mail"], capture_output=True, check=True)
         self.server = self.new_redis(options=("--aclfile", self.write("etc/redis/users.acl", users.stdout)))
         self.server.user, self.server.password = "admin", "admin-secret"
         self.client = self.server.start().client()
+        self.client.execute_command("ACL", "SETUSER", "by-hand", "on", ">pw", "+ping")
+        def others(client):
+            return [sorted(re.findall(r"[^ ()]+", line)) for line in client.acl_list() if "sluice-worker " not in line]
+        users = others(self.client)
         self.sender = self.producer(self.server)
         self.login["REDISCLI_AUTH"] = "admin-secret"
         self.make_redis_cli(f"-s {self.server.socket}")
@@ -329,3 +336,8 @@ class OnCall(SluiceCase):
         self.wait_reply(name)
         with self.assertRaises((redis.AuthenticationError, redis.ResponseError)):
             connect(self.server.socket, username="sluice-worker", password="worker-secret").ping()
+        self.assertEqual(others(self.client), users)
+        self.server.stop()
+        client = self.server.start().client()
+        self.assertEqual(others(client), users)
+        self.wait_reply(client.xadd(self.sender.stream, {"text": "again"}).decode(), client=client)
