@@ -10,6 +10,10 @@
 # last file can be torn. So the tool gets a manifest of that file alone, because Valkey 9's does not know its own
 # server's base file. (It takes a file without a manifest for a manifest if one of its lines begins with "file".)
 set -eu
+case ${1-} in
+  -h | --help) echo 'usage: mend-aof.sh DIRECTORY'; exit 0 ;;
+  '' | -*) echo 'usage: mend-aof.sh DIRECTORY, which Redis calls dir' >&2; exit 64 ;;
+esac
 folder=$1/appendonlydir
 manifest=$folder/appendonly.aof.manifest
 
@@ -18,7 +22,14 @@ leave_it() {
   exit 1
 }
 
-[ -e "$manifest" ] || exit 0
+if [ ! -d "$1" ] || [ -e "$1/appendonly.aof.manifest" ]; then
+  echo "mend-aof: $1 is not the directory that Redis calls dir: $([ -d "$1" ] && echo 'name the one above' || echo 'there is no such folder')" >&2
+  exit 66
+fi
+if [ ! -e "$manifest" ]; then
+  echo "mend-aof: nothing to mend: there is no $manifest"
+  exit 0
+fi
 check=$(command -v redis-check-aof || command -v valkey-check-aof) || {
   echo "mend-aof: there is neither redis-check-aof nor valkey-check-aof" >&2
   exit 1

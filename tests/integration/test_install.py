@@ -78,7 +78,7 @@ class Install(SluiceCase):
         for role in ("producer", "worker", "operator"):
             self.write(role + "_password", role + "-secret\n")
         users = subprocess.run([self.installed("share", "sluice", "make-users.sh"), self.directory], capture_output=True, check=True).stdout
-        subprocess.run([self.installed("share", "sluice", "mend-aof.sh"), self.directory], check=True)
+        subprocess.run([self.installed("share", "sluice", "mend-aof.sh"), self.directory], capture_output=True, check=True)
         server = process.start(["redis-server", self.installed("share", "sluice", "redis.conf"), "--dir", self.directory, "--port", "0",
                                 "--unixsocket", self.path("s"), "--aclfile", self.write("users.acl", users)],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -100,10 +100,10 @@ class Install(SluiceCase):
         """Runs the commands and files of that section of docs/operations.md, in folders of the test and with a unix
         socket; systemd and file ownership are left out."""
         with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
-            page = file.read()
-        page = page[page.index("## Two workers in production"):page.index("## Start, stop")]
+            whole = file.read()
+        page = whole[whole.index("## Two workers in production"):whole.index("## Start, stop")]
 
-        def block(mark):
+        def block(mark, page=page):
             code = only_block(page, mark).replace("/usr/local/", self.installed("")).replace("/etc/", self.path("etc/"))
             return code.replace("/var/lib/redis", self.directory).replace("redis://sluice", "redis+unix://sluice").replace(
                 "10.0.0.5:6379", self.path("s"))
@@ -126,7 +126,9 @@ class Install(SluiceCase):
         settings = put_in(block("aclfile"), "port 6379", f"port 0\nunixsocket {self.path('s')}")
         settings = re.sub("(?m)^(pidfile|logfile) /.*/", rf"\1 {self.directory}/", settings)
         start(["redis-server", self.write("etc/redis/redis.conf", settings)])
-        run(re.sub("(?m)^systemctl .*$", "", block("/etc/sluice/environment")))
+        configured = block("/etc/sluice/environment")
+        self.assertIn("\nsystemctl restart sluice\n", configured)  # the package has started it, with another Redis
+        run(re.sub("(?m)^systemctl .*$", "", configured))
         with open(self.path("etc/sluice/environment"), encoding="utf-8") as file:
             password = file.read().removeprefix("SLUICE_REDIS_PASSWORD=").rstrip("\n")
         for _ in range(2):
@@ -138,6 +140,10 @@ class Install(SluiceCase):
         self.assertIn('"dim":192', text)
         self.assertEqual(text.count(" state=running "), 2)
         self.assertIn("0 failed", text)
+        upgrade = put_in(block("acl load", whole), "-o redis ", "").replace(
+            "redis-cli", f"redis-cli -s {self.path('s')} --user admin -a \"$(cat {self.path('etc/sluice/secrets/admin_password')})\"")
+        self.assertIn("OK\n", run(upgrade))
+        self.assertEqual(run(f"{login}; sluice workers list").count("alive=yes"), 2, "the new users are not those of before")
 
     def test_unit(self):
         unit = configparser.ConfigParser(interpolation=None, strict=False)  # a unit may name a setting twice

@@ -24,10 +24,20 @@ class MendAof(SluiceCase):
         with open(append_only(self.directory), "wb") as file:
             file.write(content)
 
-    def mend(self, code=0):
-        done = subprocess.run([MEND_AOF, self.directory], capture_output=True, timeout=60, check=False)
+    def mend(self, code=0, arguments=None):
+        done = subprocess.run([MEND_AOF, *([self.directory] if arguments is None else arguments)], capture_output=True, timeout=60, check=False)
         self.assertEqual(done.returncode, code, done.stdout.decode() + done.stderr.decode())
-        return done.stderr.decode()
+        return (done.stderr or done.stdout).decode()
+
+    def test_the_wrong_folder(self):
+        """Before each start of Redis, a mistyped folder must not pass for a mended one."""
+        self.assertIn("nothing to mend: there is no " + self.path("appendonlydir"), self.mend())  # Redis has never been started here
+        self.redis(BEFORE + WHOLE[:60])
+        self.assertIn("name the one above", self.mend(66, [self.path("appendonlydir")]))
+        self.assertIn("there is no such folder", self.mend(66, [self.path("nowhere")]))
+        for arguments in ([], [""], ["--fix"]):
+            self.assertIn("usage: mend-aof.sh ", self.mend(64, arguments))
+        self.assertEqual(self.read(append_only(self.directory)), BEFORE + WHOLE[:60])
 
     def read(self, path):
         with open(path, "rb") as file:
@@ -62,7 +72,6 @@ class MendAof(SluiceCase):
         self.assertEqual(self.read(append_only(self.directory)), FILE)
 
     def test_what_is_whole_stays(self):
-        self.mend()  # Redis has never been started here
         for content in (b"", BEFORE, BEFORE + WHOLE, FILE + WHOLE):
             self.redis(content)
             self.mend()
