@@ -5,6 +5,7 @@
 #include <event2/util.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -495,10 +496,23 @@ enum status config_reload(const struct config *old, const char *path, struct con
 
 enum { PASSWORD_FILE_MAX_BYTES = 4096 };
 
+/* Names the user whose rights are missing: under systemd it is not the root who made the file. */
+static enum status name_reader(struct err *err)
+{
+    char denial[256];
+    const struct passwd *user = getpwuid(geteuid());
+    snprintf(denial, sizeof denial, "%.200s", err->message);
+    return err_set(
+        err, STATUS_DENIED,
+        "%s to user %s (%lu); under systemd, LoadCredential hands it a file of root's: see docs/admin-api.md", denial,
+        user ? user->pw_name : "without a name", (unsigned long)geteuid());
+}
+
 static enum status password_from_file(const char *path, const char *key, char **password, struct err *err)
 {
     struct buffer text = {0};
     enum status status = file_read(path, PASSWORD_FILE_MAX_BYTES, &text, err);
+    if (status == STATUS_DENIED) { (void)name_reader(err); }
     if (status == STATUS_OK) {
         text.data[strcspn(text.data, "\r\n")] = '\0';
         status = text.data[0] == '\0' ? err_set(err, STATUS_BAD_INPUT, "%s: its first line is empty", path)

@@ -1,6 +1,10 @@
 """Passwords: from the URL, the environment or a file, for the default user or another one; never in a log or in `ps`."""
 
+import os
+
 from case import SluiceCase
+from daemon import BINARY
+from sentinel import free_port
 
 PASSWORD = "s3cret-Passw0rd-xyzzy"
 
@@ -46,6 +50,17 @@ class Secrets(SluiceCase):
     def test_file(self):
         path = self.write("password", PASSWORD + "\n")
         self.assert_serves(self.make_daemon(self.server, "--redis-password-file", path))
+
+    def test_a_file_that_the_user_may_not_read(self):
+        """The message names the user, who under systemd is not the one that made the file, and the remedy."""
+        path = self.write("password", PASSWORD)
+        os.chmod(path, 0)
+        unprivileged = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else ["env"]
+        for flags in (("--redis-password-file", path), ("--redis", self.server.socket, "--http", f"127.0.0.1:{free_port()}", "--http-token-file", path)):
+            done = self.run_sluice(*unprivileged[1:], BINARY, "serve", "--model", self.make_model(), *flags, binary=unprivileged[0])
+            self.assertEqual(done.returncode, 77, done.stderr)
+            self.assertRegex(done.stderr.decode(), rf"{flags[-2][2:].replace('-', '_')}: cannot open {path}: Permission denied to user \w+ \({os.geteuid()}\); "
+                                                   "under systemd, LoadCredential hands it a file of root's: see docs/admin-api.md")
 
     def test_file_from_environment(self):
         path = self.write("password", PASSWORD)
