@@ -437,6 +437,11 @@ static void check_rights(struct doctor *doctor)
         report_finding(doctor, FINDING_OK, "rights", "%s has every right of %s on queue %s", user, names[doctor->role],
                        doctor->session.queue);
     }
+    const char *role = strchr(names[doctor->role], ' ') + 1;
+    if (!status && lack.missing > 0 && !doctor->user && !strstr(user, role)) {
+        say(doctor, FINDING_WARN, "rights", "that was about %s, which logged in here; the %s's user: --user sluice-%s",
+            user, role, role);
+    }
 }
 
 /* The queue: the types of its keys, its workers, and its model compared with ours. */

@@ -290,7 +290,12 @@ class Doctor(SluiceCase):
         self.assertIn("ok    rights      sluice-operator has every right of an operator", self.doctor(server, "--redis", login))
         text = self.doctor(server, "--redis", login, "--role", "worker", code=CONFIG)
         self.assertRegex(text, r"fail  rights      sluice-operator may not send \d{2,} of the \d{3} commands of a worker on queue test: ")
+        about = "warn  rights      that was about sluice-operator, which logged in here; the %s's user: --user sluice-%s\n"
+        self.assertIn(about % ("worker", "worker"), text)
         self.assertIn("1 failed", text)
+        self.assertIn(about % ("producer", "producer"), self.doctor(server, "--redis", login, "--role", "producer", code=CONFIG))
+        text = self.doctor(server, "--redis", login, "--role", "producer", "--user", "sluice-worker", code=CONFIG)
+        self.assertNotIn("that was about", text)
         text = self.doctor(server, "--user", "sluice-worker", "--queue", "mail", code=CONFIG)
         self.assertRegex(text, r"fail  rights      sluice-worker may not send \d{3} of the \d{3} commands of a worker on queue mail: ")
 
