@@ -1,5 +1,5 @@
 """The commands of docs/oncall.md, run as the intended users: `sluice` as sluice-operator, with the rights of
-config/acl, `redis-cli` as admin. Each of the twenty tasks has a case, which runs the task's commands in order in a
+config/acl, `redis-cli` as admin. Each of the tasks has a case, which runs the task's commands in order in a
 shell and checks their effect. The commands in the alerts' entries run, too, and those of the five things that go wrong
 in docs/operations.md."""
 # ctest-cost: 15
@@ -7,6 +7,7 @@ in docs/operations.md."""
 import os
 import re
 import subprocess
+import sys
 
 import acl
 import process
@@ -16,9 +17,12 @@ from daemon import BINARY, SOURCE
 from redis_server import append_only, command, connect
 from sentinel import TcpRedis, free_port
 
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+import blocks  # noqa: E402
+
 with open(os.path.join(SOURCE, "docs", "oncall.md"), encoding="utf-8") as file:
     PAGE = file.read()
-SECTION = re.search(r"(?s)\n## Twenty tasks\n(.*?)\n## ", PAGE)[1]
+SECTION = re.search(r"(?s)\n## Tasks\n(.*?)\n## ", PAGE)[1]
 # The title of a task -> its commands.
 TASKS = {title: code.replace("\\\n", "").splitlines()
          for title, code in re.findall(r"(?ms)^\*\*([^*\n]+)\*\*[^*]*?^```\n(.*?)^```$", SECTION)}
@@ -100,9 +104,10 @@ class OnCall(SluiceCase):
     def letters(self):
         return [letter.decode() for letter, _ in self.client.xrange(self.sender.key("dead"))]
 
-    def test_there_are_twenty(self):
-        self.assertEqual(len(TASKS), 20)
-        cases = {name for name in dir(self) if name.startswith("test_")} - {"test_there_are_twenty", "test_what_the_alerts_say", "test_the_five_things"}
+    def test_each_task_has_a_case(self):
+        self.assertGreater(len(TASKS), 20)
+        others = {"test_each_task_has_a_case", "test_what_the_alerts_say", "test_the_five_things", "test_the_logins"}
+        cases = {name for name in dir(self) if name.startswith("test_")} - others
         self.assertEqual({case_of(task) for task in TASKS}, cases)
 
     def each_runs(self, lines):
@@ -131,6 +136,20 @@ class OnCall(SluiceCase):
     def test_the_five_things(self):
         self.assertGreater(len(FIVE_THINGS), 15)
         self.each_runs(FIVE_THINGS)
+
+    def test_the_logins(self):
+        """The lines with which the page begins, in a shell that knows aliases, as an interactive one does."""
+        self.start(workers=0)
+        for role in ("operator", "admin"):
+            os.makedirs(self.path("etc/sluice/secrets"), exist_ok=True)
+            self.write(f"etc/sluice/secrets/{role}_password", acl.PASSWORD + "\n")
+        self.login = {}
+        os.remove(self.path("bin/redis-cli"))
+        lines = blocks.only_block(PAGE, "alias").replace("redis://sluice-operator@10.0.0.5:6379", self.server.address("operator"))
+        lines = blocks.put_in(lines, "-h 10.0.0.5", f"-s {self.server.socket}")
+        told = self.shell(f"shopt -s expand_aliases\n{lines}\nredis-cli acl whoami\nsluice pause --why tried\nsluice stats")
+        self.assertIn("admin\n", told)
+        self.assertIn("by sluice-operator@", told)
 
     def test_what_is_wrong(self):
         self.start(options=("--maxmemory-policy", "allkeys-lru"), workers=0)
@@ -255,6 +274,17 @@ class OnCall(SluiceCase):
         self.assertIn("maxmemory_human:", told)
         self.assertEqual(self.client.config_get("maxmemory"), {"maxmemory": str(4 << 30)})
         self.wait_until(lambda: all_are("running"), "it to have room")
+
+    def test_redis_disk_is_full(self):
+        self.start(aof="always", workers=0)
+        name = self.send()
+        self.server.kill()
+        leftovers = [self.write(f"redis/{file}", "half a rewrite") for file in ("temp-12.rdb", "temp-rewriteaof-bg-12.aof")]
+        os.chmod(self.write("bin/systemctl", "#!/bin/sh\necho $*\n"), 0o755)
+        self.assertEqual(list(self.typed())[1:], ["", "start redis-server\n"])
+        self.assertEqual([path for path in leftovers if os.path.exists(path)], [])
+        self.server.start()
+        self.assertEqual([entry.decode() for entry, _ in self.server.client().xrange(self.sender.stream)], [name])
 
     def test_redis_is_slow(self):
         self.start(options=("--slowlog-log-slower-than", "0"), workers=0)
