@@ -918,7 +918,9 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
     if (job->journal) { TRY(commit_open(job, err)); }
     result->before = job->ended && (!job->options->stop || *job->options->stop == 0);
     if (job->ended) { return STATUS_OK; }
-    enum status status = run(job, err);
+    /* In a folder the input may be files that this job has just made. */
+    enum status status = job->options->source.glob ? job_check_output(job->options, err) : STATUS_OK;
+    if (status == STATUS_OK) { status = run(job, err); }
     if (status != STATUS_OK) { drain(job); }
     bool stopped = job->stopping || (job->options->stop && *job->options->stop != 0);
     if (status == STATUS_OK && !stopped && job->ending != STATUS_OK) {
@@ -960,6 +962,8 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
 enum status job_run(const struct job_options *options, struct job_result *result, struct err *err)
 {
     bool grown;
+    *result = (struct job_result){0};
+    TRY(job_check_output(options, err));
     TRY(run_pass(options, true, result, &grown, err));
     for (size_t i = 0; i < options->source.operand_count && grown; i++) {
         if (strcmp(options->source.operands[i], "-") == 0) {

@@ -563,7 +563,10 @@ enum status job_retry_end(struct job *job, struct err *err)
     return adopt_list(output, retry->with.new_path, job->at.failed, err);
 }
 
-static enum status remove_shards(const char *folder, struct err *err)
+/* Called with a file that a job may have made. */
+typedef enum status file_visit(void *context, const char *path, struct err *err);
+
+static enum status each_shard(const char *folder, file_visit *visit, void *context, struct err *err)
 {
     DIR *names = opendir(folder);
     enum status status = names ? STATUS_OK : err_set_errno(err, "cannot read %s", folder);
@@ -572,7 +575,7 @@ static enum status remove_shards(const char *folder, struct err *err)
         if (file && fnmatch("vectors-?*.npy", entry->d_name, 0) == 0) {
             char path[PATH_MAX];
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-            status = remove_file(path, err);
+            status = visit(context, path, err);
         }
     }
     if (names) { closedir(names); }
@@ -587,24 +590,72 @@ enum status job_remove_leftovers(const struct output *output, struct err *err)
     return err_set_errno(err, "cannot remove %s", output->job);
 }
 
-/* The manifest goes first: without it the job does not count as finished. */
+/* Visits every file that a job may have made. The manifest comes first: without it the job does not count as finished.
+ */
+static enum status each_file(const struct output *output, file_visit *visit, void *context, struct err *err)
+{
+    const char *files[] = {output->manifest,  output->journal, output->scratch, output->failures,
+                           output->documents, output->chunks,  output->hashes,  output->ids};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) { TRY(visit(context, files[i], err)); }
+    /* Files that a killed job was writing. */
+    const char *half[] = {output->manifest, output->failures, output->ids, output->path};
+    for (size_t i = 0; i < (output->kind == OUTPUT_JSONL ? 4 : 3); i++) {
+        char path[PATH_MAX];
+        if (snprintf(path, sizeof path, "%s.new", half[i]) < PATH_MAX) { TRY(visit(context, path, err)); }
+    }
+    if (output->kind != OUTPUT_SHARDS) { return visit(context, output->path, err); }
+    return exists(output->path) ? each_shard(output->path, visit, context, err) : STATUS_OK;
+}
+
+static enum status remove_one(void *context, const char *path, struct err *err)
+{
+    (void)context;
+    return remove_file(path, err);
+}
+
 static enum status remove_all(const struct output *output, struct err *err)
 {
-    TRY(remove_file(output->manifest, err));
-    TRY(job_remove_leftovers(output, err));
-    TRY(remove_file(output->failures, err));
-    TRY(remove_file(output->documents, err));
-    TRY(remove_file(output->chunks, err));
-    TRY(remove_file(output->hashes, err));
-    TRY(remove_file(output->ids, err));
-    /* Files that a killed retry was writing. */
-    const char *half[] = {output->failures, output->ids, output->path};
-    for (size_t i = 0; i < (output->kind == OUTPUT_JSONL ? 3 : 2); i++) {
-        char path[PATH_MAX];
-        if (snprintf(path, sizeof path, "%s.new", half[i]) < PATH_MAX) { TRY(remove_file(path, err)); }
+    TRY(each_file(output, remove_one, NULL, err));
+    return job_remove_leftovers(output, err);
+}
+
+static void note_id(struct buffer *to, const struct stat *info)
+{
+    struct file_id id = {info->st_dev, info->st_ino};
+    buffer_append(to, (const char *)&id, sizeof id);
+}
+
+static enum status note_file(void *context, const char *path, struct err *err)
+{
+    (void)err;
+    struct stat info;
+    if (lstat(path, &info) == 0) { note_id(context, &info); }
+    if (stat(path, &info) == 0) { note_id(context, &info); }
+    return STATUS_OK;
+}
+
+enum status job_check_output(const struct job_options *options, struct err *err)
+{
+    const struct output *output = options->output;
+    struct buffer ids = {0};
+    struct stat info;
+    enum status status = STATUS_OK;
+    if (output->standard) {
+        if (fstat(STDOUT_FILENO, &info) == 0) { note_id(&ids, &info); }
+    } else if (options->plain && !options->dry) {
+        status = note_file(&ids, output->path, err);
+    } else {
+        status = each_file(output, note_file, &ids, err);
     }
-    if (output->kind != OUTPUT_SHARDS) { return remove_file(output->path, err); }
-    return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
+    if (status == STATUS_OK && !buffer_ok(&ids)) {
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for the files of the output");
+    }
+    if (status == STATUS_OK) {
+        const struct file_id *files = (const struct file_id *)(const void *)ids.data;
+        status = source_refuse(&options->source, files, ids.length / sizeof *files, err);
+    }
+    buffer_free(&ids);
+    return status;
 }
 
 /* The first file of the output; `room` is for its name. */

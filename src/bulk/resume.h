@@ -101,6 +101,9 @@ struct job {
     uint64_t reported_ns;
 };
 
+/* Refuses an input that is one of the files of the output, whatever its name. Errors: those of source_refuse. */
+MUST_CHECK enum status job_check_output(const struct job_options *options, struct err *err);
+
 /* The thread of job_run calls all of these. An error ends the job; complete rows are kept. */
 
 /* Resumes an earlier run: its journal, its files, and the input up to the checkpoint. */

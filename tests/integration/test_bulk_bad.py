@@ -129,6 +129,60 @@ class WrongKinds(BulkCase):
         self.assertIn('c.json line 2: field "text" is missing, as in all rows that parse (1); there are: "body"', said)
 
 
+class OwnInputs(BulkCase):
+    """A job never deletes or writes to its own input, whatever name that has."""
+
+    def keep(self, source, *arguments, redirect=""):
+        """Asserts that the job is refused, and that the input is as before."""
+        before = self.content(source)
+        command = [BINARY, "embed", "--model", self.make_model(), "--precision", "f32", *arguments]
+        job = subprocess.run(["sh", "-c", f'exec "$@" {redirect}', "sh", *command], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                             env=process.clean_environment(), timeout=60, check=False)
+        self.assertEqual(job.returncode, DATAERR, job.stderr)
+        self.assertIn(b"is an input, and a file that this job would write or delete; name another --output", job.stderr)
+        self.assertEqual(self.content(source), before)
+
+    def test_the_input_is_a_file_of_the_output(self):
+        line = '{"text": "hello"}\n'
+        for name, output in (("same.jsonl", "same.jsonl"), ("kd/ids.jsonl", "kd/"), ("kd/vectors-00000.npy", "kd/"),
+                             ("t.npy.ids.jsonl", "t.npy"), ("t.npy.failures.jsonl", "t.npy"), ("u.npy.failures.jsonl.new", "u.npy"),
+                             ("w.npy.job/journal", "w.npy")):
+            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+            source = self.write(name, line)
+            for flags in ((), ("--overwrite",), ("--dry-run",)):
+                with self.subTest(name=name, flags=flags):
+                    self.keep(source, source, "--format", "jsonl", "--output", self.path(output), *flags)
+        other = self.write("other.jsonl", line)
+        same = self.path("same.jsonl")
+        os.symlink(other, self.path("link.jsonl"))
+        os.link(other, self.path("hard.jsonl"))
+        for source, output in ((self.path("./same.jsonl"), same), (self.path("link.jsonl"), self.path("link.jsonl")),
+                               (self.path("link.jsonl"), other), (other, self.path("hard.jsonl"))):
+            self.keep(source, other, source, "--output", output, "--overwrite")
+        self.keep(other, other, same, "--output", same, "--overwrite")  # among others
+        self.keep(same, "-", "--format", "jsonl", "--output", same, "--overwrite", redirect=f"< {same}")
+        self.job(other, "--output", self.path("good.npy"), "--overwrite")
+        self.job(other, "--output", self.path("good.npy"), "--overwrite")
+        self.expect(self.path("good.npy"), ["hello"])
+
+    def test_the_output_is_in_the_folder_that_is_read(self):
+        """Also where the job makes the file that the pattern then finds."""
+        os.makedirs(self.path("docs"))
+        source = self.write("docs/a.jsonl", '{"text": "hello"}\n')
+        for output in ("docs/v.jsonl", "docs/v.npy", "docs/"):
+            with self.subTest(output=output):
+                self.keep(source, self.path("docs"), "--glob", "*.jsonl", "--id-field", "text", "--output", self.path(output))
+                self.assertEqual(os.listdir(self.path("docs")), ["a.jsonl"])
+        self.job(self.path("docs"), "--glob", "a.*", "--output", self.path("docs/v.npy"))
+        self.expect(self.path("docs/v.npy"), ["hello"])
+
+    def test_one_pass(self):
+        source = self.write("in.jsonl", "hello\n")
+        self.keep(source, "--input", source, "--output", source)
+        self.keep(source, "--output", source, redirect=f"< {source}")
+        self.keep(source, "--input", source, redirect=f">> {source}")
+
+
 class BadRows(BulkCase):
     def test_each_kind_is_listed(self):
         good = '{"text": "hello"}'

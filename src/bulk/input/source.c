@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/json.h"
@@ -618,6 +619,38 @@ static enum status check_names(const struct source_options *options, struct err 
     while ((status = files_next(&files, &file, err)) == STATUS_OK && file.path) {
         status = check_options(options, &file, err);
         if (status != STATUS_OK) { break; }
+    }
+    walk_close(&files);
+    return status;
+}
+
+/* A link counts as well as the file that it leads to: a job deletes a link by its own name. */
+static bool is_among(const char *path, const struct file_id *files, size_t count)
+{
+    bool standard = strcmp(path, "-") == 0, there[2];
+    struct stat info[2];
+    there[0] = (standard ? fstat(STDIN_FILENO, &info[0]) : stat(path, &info[0])) == 0 && S_ISREG(info[0].st_mode);
+    there[1] = !standard && lstat(path, &info[1]) == 0 && S_ISLNK(info[1].st_mode);
+    for (size_t i = 0; i < 2 * count; i++) {
+        const struct stat *one = &info[i % 2];
+        if (there[i % 2] && one->st_dev == files[i / 2].device && one->st_ino == files[i / 2].inode) { return true; }
+    }
+    return false;
+}
+
+enum status source_refuse(const struct source_options *options, const struct file_id *ids, size_t count,
+                          struct err *err)
+{
+    struct files files = {.operands = options->operands, .count = options->operand_count, .glob = options->glob};
+    struct file_name file = {0};
+    enum status status = STATUS_OK;
+    while (count > 0 && (status = files_next(&files, &file, err)) == STATUS_OK && file.path) {
+        if (is_among(file.path, ids, count)) {
+            status = err_set(err, STATUS_BAD_INPUT,
+                             "%s is an input, and a file that this job would write or delete; name another --output",
+                             shown_name(file.path));
+            break;
+        }
     }
     walk_close(&files);
     return status;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "bulk/input/document.h"
@@ -43,6 +44,17 @@ struct source;
  * STATUS_DENIED, STATUS_IO naming the operand; STATUS_BAD_INPUT naming an option that a file cannot obey;
  * STATUS_NO_MEMORY. */
 MUST_CHECK enum status source_open(const struct source_options *options, struct source **out, struct err *err);
+
+/* A file on disk, whichever name it goes by. */
+struct file_id {
+    dev_t device;
+    ino_t inode;
+};
+
+/* Refuses an input of which one file is among these, which the job would delete or overwrite.
+ * Errors: STATUS_BAD_INPUT naming the file; STATUS_DENIED, STATUS_IO (a folder). */
+MUST_CHECK enum status source_refuse(const struct source_options *options, const struct file_id *files, size_t count,
+                                     struct err *err);
 
 /* Closes the open file and frees the source. NULL is allowed. */
 void source_close(struct source *source);
