@@ -130,7 +130,8 @@ static void set_source(struct embed_job *job, struct invocation *invocation)
         .operands = pass ? job->standard : invocation->operands,
         .operand_count = pass ? 1 : invocation->operand_count,
         .glob = options->glob,
-        .format = pass ? FORMAT_LINES : (enum source_format)options->format,
+        .format = (enum source_format)options->format,
+        .lines_only = pass,
         .recipe = &job->recipe,
         .headerless = !options->header,
         .empty_texts = pass,
@@ -152,6 +153,12 @@ static enum status embed_job_open(struct embed_job *job, struct invocation *invo
     if (invocation->operand_count > 0 && strcmp(options->input, "-") != 0) {
         return err_set(err, STATUS_BAD_INPUT, "--input %s and %s: name inputs in one of the two ways", options->input,
                        invocation->operands[0]);
+    }
+    if (invocation->operand_count == 0 && options->format != FORMAT_AUTO && options->format != FORMAT_LINES) {
+        const char *format = source_format_names[options->format];
+        return err_set(err, STATUS_BAD_INPUT,
+                       "--format %s: without INPUT each line is a text; sluice embed %s --format %s reads it", format,
+                       options->input, format);
     }
     struct chunking *chunking = &job->job.preparer.chunking;
     if (options->chunk) { TRY(chunking_parse(options->chunk, chunking, err)); }
@@ -689,15 +696,13 @@ const struct subcommand command_embed = {
     .summary = "Turn files of texts into vectors, here or through a queue",
     .explanation =
         "INPUT is a file (lines of text, .jsonl, .json, .csv, .tsv; gzip or zstd too), a folder of .txt and .md\n"
-        "files, or - for standard input. Rows keep their order. Rerunning the command resumes an interrupted job; on "
-        "a\n"
-        "job; on a finished one it retries failed rows and adds what was appended to the input.\n"
-        "Rows that fail are listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of\n"
-        "it.\n\n"
+        "files, or - for standard input. Rows keep their order. Rerunning the command resumes an interrupted job;\n"
+        "on a finished one it retries failed rows and adds what was appended to the input. Rows that fail are\n"
+        "listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md has the details.\n\n"
         "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs\n"
         "--model, too: its tokenizer cuts.\n\n"
-        "With --input (or without INPUT, from standard input) it is one pass: every line is a text, an empty one\n"
-        "too, the first bad one ends it, and JSON lines are bare arrays.\n\n"
+        "With --input (or without INPUT, from standard input) it is one pass over lines of text: an empty line is\n"
+        "one, too, the first bad one ends it, and JSON lines of the output are bare arrays.\n\n"
         "The vectors are those that the daemon gives for the same texts and precision.",
     OWN_OPTIONS(own_settings, struct embed_options),
     .run = run_embed,

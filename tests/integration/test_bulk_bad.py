@@ -51,6 +51,7 @@ class WrongKinds(BulkCase):
             source = self.write(name, content)
             self.refuse(f"{source} {says}", source)
             self.refuse(f"{source} {says}", source, "--format", "lines")
+            self.refuse(f"{source} {says}", source, "--field", "text", "--id-field", "id")
             self.refuse("standard input " + says.split(";")[0], "-", input=content)
             self.refuse(says.split(";")[0], self.write(name + ".gz", gzip.compress(content)))
         self.refuse("| sluice embed - --format csv", self.path("a.csv.xz"))
@@ -77,6 +78,24 @@ class WrongKinds(BulkCase):
         for content in (b'{"text": "hello"}\n', b' [ {"text": "hello"}]', b'["hello"]', b'{\n  "text": "hello"\n}\n'):
             self.refuse("standard input looks like JSON: --format jsonl reads its fields, --format lines takes", "-", input=content)
             self.refuse("looks like JSON", self.write("a.log", content))
+        for input, name, says in ((b' {"text": "hello"}\n', "-", "standard input looks like JSON: sluice embed - --format jsonl reads"),
+                                  (b"", self.write("b.jsonl", b'{"text": "hello"}\n'), "looks like jsonl: sluice embed "),
+                                  (b"", self.write("b.csv", b"id,text\n"), "looks like csv: sluice embed "),
+                                  (b"", self.write("b.dat", b'{"text": "hello"}\n'), "looks like JSON: sluice embed ")):
+            if name == "-":
+                self.assertIn(says, self.job(input=input, code=DATAERR))
+            else:
+                self.refuse(says, "--input", name)  # the single pass over lines
+            self.job("--input", name, "--format", "lines", "--output", self.path("p.npy"), input=input)
+            self.refuse("sluice embed " + name, "--input", name, "--format", "jsonl", input=input)
+            os.unlink(self.path("p.npy"))
+        os.mkfifo(self.path("pipe"))
+        with process.start([BINARY, "embed", "--model", self.make_model(), "--input", self.path("pipe"), "--output", self.path("p.jsonl")],
+                           env=process.clean_environment()) as job:
+            self.write("pipe", "hello\nthe\n")
+            self.assertEqual(job.wait(60), 0)
+        self.assertEqual(self.content(self.path("p.jsonl")).count(b"\n"), 2)
+        os.unlink(self.path("p.jsonl"))
         output = self.path("v.npy")
         self.job("-", "--format", "lines", "--output", output, input=b'{"text": "hello"}\n')
         self.expect(output, ['{"text": "hello"}'])

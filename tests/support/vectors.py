@@ -63,7 +63,7 @@ class Reference:
             source, target = os.path.join(directory, "texts"), os.path.join(directory, "vectors.npy")
             with open(source, "w", encoding="utf-8", newline="") as file:
                 file.writelines(text + "\n" for text in new)
-            result = sluice("embed", "--model", self.model, "--precision", self.precision, "--input", source,
+            result = sluice("embed", "--model", self.model, "--precision", self.precision, "--input", source, "--format", "lines",
                             "--output", target, *self.flags, binary=self.binary, timeout=300)
             assert result.returncode == 0, f"sluice embed: {result.returncode} {result.stderr.decode()}"
             rows = read_npy(target)

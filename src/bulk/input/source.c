@@ -583,7 +583,8 @@ static enum source_format format_by_name(const char *path)
 
 static enum source_format format_of(const struct source_options *options, const struct file_name *file)
 {
-    enum source_format format = options->format == FORMAT_AUTO ? format_by_name(file->path) : options->format;
+    bool named_so = options->format == FORMAT_AUTO && !options->lines_only;
+    enum source_format format = named_so ? format_by_name(file->path) : options->format;
     return format != FORMAT_AUTO ? format : file->in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
 }
 
@@ -601,6 +602,10 @@ static enum status check_options(const struct source_options *options, const str
     const char *option = plain ? options->recipe->option : NULL;
     if (!columns && options->headerless) { option = "--no-header"; }
     if (!option) { return STATUS_OK; }
+    if (options->lines_only) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: without INPUT each line is a text; sluice embed %s reads fields",
+                       option, strcmp(file->path, "-") == 0 ? "- --format jsonl" : file->path);
+    }
     return err_set(err, STATUS_BAD_INPUT, "%s: %s is read as %s; --format says what it is: jsonl, csv, tsv", option,
                    shown_name(file->path),
                    format == FORMAT_LINES      ? "lines, each a text"
@@ -608,16 +613,43 @@ static enum status check_options(const struct source_options *options, const str
                                                : "JSON");
 }
 
-/* Checks all names before anything is computed. */
-static enum status check_names(const struct source_options *options, struct err *err)
+static enum status look_inside(struct source *source, struct err *err);
+
+/* Looks at the content of a file before anything is computed. */
+static enum status peek(struct source *source, const struct file_name *file, struct err *err)
 {
+    source->file = *file;
+    source->format = format_of(&source->options, file);
+    TRY(reader_open(&source->reader, file->path, SNIFF_BYTES, NULL, err));
+    enum status status = look_inside(source, err);
+    reader_close(&source->reader);
+    source->reader = (struct reader){0};
+    source->file.path = NULL;
+    return status;
+}
+
+/* Checks all names before anything is computed. */
+static enum status check_names(struct source *source, struct err *err)
+{
+    const struct source_options *options = &source->options;
     struct files files;
     struct file_name file = {0};
-    if (!options->recipe || (!options->recipe->option && !options->headerless)) { return STATUS_OK; }
+    bool option = options->recipe && (options->recipe->option || options->headerless);
+    if (!option && !options->lines_only) { return STATUS_OK; }
     TRY(files_open(&files, options->operands, options->operand_count, options->glob, err));
     enum status status;
     while ((status = files_next(&files, &file, err)) == STATUS_OK && file.path) {
-        status = check_options(options, &file, err);
+        struct stat info; /* a pipe can be read only once */
+        bool seen = !file.in_folder && stat(file.path, &info) == 0 && S_ISREG(info.st_mode);
+        if (option) { status = check_options(options, &file, err); }
+        if (seen && (options->lines_only || status != STATUS_OK)) {
+            struct err why;
+            enum status inside = peek(source, &file, &why); /* its kind says more than its name */
+            if (inside != STATUS_OK) {
+                *err = why;
+                status = inside;
+            }
+        }
         if (status != STATUS_OK) { break; }
     }
     walk_close(&files);
@@ -661,7 +693,7 @@ enum status source_open(const struct source_options *options, struct source **ou
     struct source *source = calloc(1, sizeof *source);
     if (!source) { return err_set(err, STATUS_NO_MEMORY, "no memory for the input"); }
     source->options = *options;
-    enum status status = check_names(options, err);
+    enum status status = check_names(source, err);
     if (status == STATUS_OK) {
         status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
     }
@@ -769,10 +801,17 @@ static enum status look_inside(struct source *source, struct err *err)
     size_t length = ahead.length < SNIFF_BYTES ? ahead.length : SNIFF_BYTES;
     enum sniffed kind = length > 0 ? sniff(ahead.bytes, length, &name, &way) : SNIFF_TEXT;
     bool guessed = source->options.format == FORMAT_AUTO && source->format == FORMAT_LINES;
+    bool table = source->options.lines_only && guessed && format_by_name(path) != FORMAT_AUTO;
+    bool json = guessed && kind != SNIFF_TEXT && !named(path, ".txt") && !named(path, ".md");
     source->array = NO_ARRAY;
     if (kind == SNIFF_OTHER) { return refuse_kind(source, name, way, err); }
-    if (kind == SNIFF_TEXT) { return STATUS_OK; }
-    if (guessed && !named(path, ".txt") && !named(path, ".md")) {
+    if (source->options.lines_only && (table || json)) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s looks like %s: sluice embed %s reads its fields, --format lines takes each line as a text",
+                       shown_name(path), table ? source_format_names[format_by_name(path)] : "JSON",
+                       strcmp(path, "-") == 0 ? "- --format jsonl" : path);
+    }
+    if (json) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s looks like JSON: --format jsonl reads its fields, --format lines takes each line as a text",
                        shown_name(path));

@@ -31,6 +31,7 @@ struct source_options {
     const char *glob;
     enum source_format format;
     const struct recipe *recipe; /* for records of tables */
+    bool lines_only;             /* FORMAT_AUTO is lines, and a file that seems to be something else is refused */
     bool headerless;             /* columns of CSV and TSV are named 1, 2, 3 … */
     bool empty_texts;            /* an empty text is valid */
     size_t max_text_bytes;
