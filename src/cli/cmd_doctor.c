@@ -439,8 +439,8 @@ static void check_rights(struct doctor *doctor)
     }
     const char *role = strchr(names[doctor->role], ' ') + 1;
     if (!status && lack.missing > 0 && !doctor->user && !strstr(user, role)) {
-        say(doctor, FINDING_WARN, "rights", "that was about %s, which logged in here; the %s's user: --user sluice-%s",
-            user, role, role);
+        report_finding(doctor, FINDING_WARN, "rights",
+                       "that was about %s, which logged in here; the %s's user: --user sluice-%s", user, role, role);
     }
 }
 
