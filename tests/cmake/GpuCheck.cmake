@@ -1,5 +1,5 @@
 # tests/gpu: the driver of the GPU check, and where the CUDA engine is built the kernels' tests once more, for a GPU. None
-# of it runs on a GPU by itself (tests/gpu/run.sh does that). The scripts that a machine without a GPU can run are run here
+# of it runs on a GPU by itself (tests/gpu/run.py does that). The scripts that a machine without a GPU can run are run here
 # as tests, on tiny models and the CPU backend, so that they do not rot until somebody has a GPU; not in builds with a
 # sanitizer, because unit.engine covers the same parts of the engine.
 set(gpu ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
@@ -8,17 +8,15 @@ set(gpu_check ${gpu}/gpu_check.c ${gpu}/gpu_job.c ${gpu}/gpu_run.c)
 add_executable(gpu_check ${gpu_check})
 target_include_directories(gpu_check PRIVATE ${gpu})
 if(TARGET cuda_runtime)
-  target_sources(gpu_check PRIVATE ${gpu}/product_yardstick.c)
   target_link_libraries(gpu_check PRIVATE engine_with_cuda)
   set_target_properties(gpu_check PROPERTIES LINKER_LANGUAGE C)
 else()
-  target_sources(gpu_check PRIVATE ${gpu}/product_yardstick_none.c)
   target_link_libraries(gpu_check PRIVATE engine)
 endif()
 
 # The same over the host table and the SIMT shim.
 if(TARGET engine_on_host)
-  add_executable(gpu_check_host ${gpu_check} ${gpu}/product_yardstick.c ${gpu}/gpu_check_host.c)
+  add_executable(gpu_check_host ${gpu_check} ${gpu}/gpu_check_host.c)
   target_include_directories(gpu_check_host PRIVATE ${gpu})
   target_link_libraries(gpu_check_host PRIVATE engine_on_host)
 endif()
@@ -46,26 +44,10 @@ if(SLUICE_CUDA_BUILD)
     add_dependencies(gpu_kernels ${target})
   endforeach()
 
-  # gpu_attention: the kernel beside cuDNN's own operation, and beside itself with six blocks on a multiprocessor (run.sh attention runs it).
-  set(peers ${CMAKE_SOURCE_DIR}/tools/bench)
-  sluice_kernels(attention_six ${peers}/attention_six.cu)
-  add_executable(gpu_attention ${peers}/gpu_attention.c ${peers}/cudnn_attention.c)
-  target_compile_definitions(gpu_attention PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
+  # gpu_attention: how fast the attention kernel is (tests/gpu/attention.py runs torch's on the same rows).
+  add_executable(gpu_attention ${CMAKE_SOURCE_DIR}/tools/bench/gpu_attention.c)
   set_target_properties(gpu_attention PROPERTIES LINKER_LANGUAGE C)
-  target_link_libraries(gpu_attention PRIVATE attention_six kernel_device_gpu engine_cuda cuda_runtime CUDA::cudart_static base
-    ${CMAKE_DL_LIBS})
-
-  # The numbers of cuDNN's that cudnn_attention.h declares for itself, beside cuDNN's own headers where there are some.
-  find_path(SLUICE_CUDNN_INCLUDE cudnn_graph.h HINTS ${SLUICE_CUDA_INCLUDE} $ENV{CUDNN_PATH}/include
-    DOC "The folder of cuDNN's headers (9.13 or newer), to compare with")
-  set(sdpa "")
-  if(SLUICE_CUDNN_INCLUDE)
-    file(STRINGS ${SLUICE_CUDNN_INCLUDE}/cudnn_graph.h sdpa REGEX "CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR")
-  endif()
-  if(sdpa)
-    target_sources(gpu_attention PRIVATE ${peers}/cudnn_numbers.c)
-    target_include_directories(gpu_attention SYSTEM PRIVATE ${SLUICE_CUDNN_INCLUDE})
-  endif()
+  target_link_libraries(gpu_attention PRIVATE kernel_device_gpu)
 endif()
 
 # Matrix products by the daemon's own way to cuBLASLt; run as the kernels' tests are.
@@ -77,7 +59,7 @@ if(TARGET cuda_runtime)
   add_dependencies(gpu_kernels gpu_kernels_products)
 endif()
 
-foreach(file check hour) # cost: about how many seconds, see Cases.cmake
+foreach(file check run) # cost: about how many seconds, see Cases.cmake
   add_test(NAME gpu.${file} WORKING_DIRECTORY ${gpu}
     COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_SOURCE_DIR}/tests/support/cases.py test_${file})
   set_tests_properties(gpu.${file} PROPERTIES LABELS "gpu;engine" FIXTURES_REQUIRED python TIMEOUT 1200 COST 40

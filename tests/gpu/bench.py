@@ -9,7 +9,7 @@ import numpy as np
 import check_numbers
 import peers
 import shapes
-from driver import PACKED, PADDED, NotHere
+from driver import PACKED, PADDED
 
 LENGTHS = [16, 64, 128, 256, 512]
 BUDGETS = [8192, 16384, 32768, 65536]  # tokens in a batch
@@ -133,20 +133,32 @@ def latency(driver, folder, plan, precision, report, name):
                          p50_ms=line["p50_ms"], p99_ms=line["p99_ms"], samples=line["samples"])
 
 
-def peak_of_products(driver, plan, precision, report, name, tokens):
-    """TFLOP/s of a large square product, and of the model's own four at that number of tokens; None where there is no CUDA."""
+def peak_of_products(options, plan, report, name, tokens):
+    """TFLOP/s of a large square product by torch, and of the model's own four at that number of tokens; None without torch
+    or without a GPU."""
     try:
-        rounds = driver.products([plan.peak, *shapes.products(name, tokens)], "--precision", precision, *plan.timing[:4])
-    except NotHere as reason:
-        report.absent(f"{name} peak of products", str(reason), driver.backend == "cuda")
+        import torch
+        if not torch.cuda.is_available():
+            raise ImportError("torch sees no GPU")
+    except ImportError as reason:
+        report.absent(f"{name} peak of products", str(reason), options.backend == "cuda" and options.reference == "transformers")
         return None, None
-    medians = [statistics.median(r) for r in rounds]
-    operations = [a * b * c for a, b, c in shapes.products(name, tokens)]
-    own = sum(operations) / sum(o / m for o, m in zip(operations, medians[1:]))
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+    def rate(rows, outputs, inputs):
+        a, b = (torch.rand(n, inputs, device=options.torch_device, dtype=torch.float16) - 0.5 for n in (rows, outputs))
+        to = torch.empty(rows, outputs, device=options.torch_device, dtype=torch.float16)
+        many = 20  # so that a launch costs little
+        return 2e-12 * rows * outputs * inputs * many / peers.seconds(
+            options, plan, lambda: [torch.mm(a, b.t(), out=to) for _ in range(many)])
+
+    own_shapes = shapes.products(name, tokens)
+    peak, operations = rate(*plan.peak), [a * b * c for a, b, c in own_shapes]
+    own = sum(operations) / sum(count / rate(*shape) for count, shape in zip(operations, own_shapes))
     square = "x".join(map(str, plan.peak))
-    report.speed(f"{name} products alone", f"{medians[0]:.0f} TFLOP/s at {square}, {own:.0f} in its own four shapes at {tokens} tokens",
-                 peak_tflops=medians[0], own_tflops=own)
-    return medians[0], own
+    report.speed(f"{name} products alone", f"{peak:.0f} TFLOP/s at {square}, {own:.0f} in its own four shapes at {tokens} tokens",
+                 peak_tflops=peak, own_tflops=own)
+    return peak, own
 
 
 def share(rate, name, length, peak):
@@ -191,7 +203,7 @@ def bench_shape(options, driver, report, name):
     report.note(f"{name}: {precision}; mixed lengths {min(lengths)} to {max(lengths)}, mean {np.mean(lengths):.0f}")
     ours, engine = sweep(driver, folder, plan, precision, [(n, budget) for n in plan.lengths for budget in plan.budgets])
     middle = 128 if 128 in ours else plan.lengths[0]
-    peak, own = peak_of_products(driver, plan, precision, report, name, ours[middle][1])
+    peak, own = peak_of_products(options, plan, report, name, ours[middle][1])
     others = {}
     if options.peers:
         others = peers.fixed(options, report, folder, name, plan, driver)

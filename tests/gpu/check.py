@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Python side of tests/gpu/run.sh: numbers and bench, for one or several shapes.
+"""The parts numbers and bench of the GPU check, for one or several shapes (run.py has the list of parts).
 
 On a GPU everything defaults to the real thing; the host's test runs the same code with --backend cpu, tiny shapes and a
 reference in NumPy. Exit code 1: a number is wrong, or something that was asked for could not be run.

@@ -47,6 +47,8 @@ class Driver:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:
             raise Failed(f"gpu_check hung: more than {timeout} s for {' '.join(command)}") from None
+        except OSError as error:  # a tool before it is missing
+            raise NotHere(str(error)) from None
         message = done.stderr.decode("utf-8", "replace").strip()
         answers = []
         for line in done.stdout.decode("utf-8", "replace").splitlines():
@@ -87,8 +89,3 @@ class Driver:
 
     def latencies(self, model, texts, loads, *options, timeout=200):
         return self._measured("latencies", model, texts, loads, options, timeout)
-
-    def products(self, shapes, *options, timeout=300):
-        """TFLOP/s of every round for each (rows, outputs, inputs)."""
-        lines = self._run(["products", *("x".join(map(str, s)) for s in shapes)], options, timeout)
-        return [line["tflops"] for line in lines]

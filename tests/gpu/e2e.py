@@ -3,11 +3,13 @@
 limits it. Single texts and `inputs` arrays, `f32` and `json`; the vectors in the replies are checked first.
 
 The stream is filled before the daemon starts and the rate is taken over the middle of the run, so that neither the
-producer nor the start counts. Run it by e2e.sh."""
+producer nor the start counts. With --bulk, in place of all that, the same texts as a bulk job beside the engine alone."""
 import argparse
 import json
 import os
 import pathlib
+import resource
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -25,9 +27,10 @@ import check  # noqa: E402
 import check_numbers  # noqa: E402
 import references  # noqa: E402
 import shapes  # noqa: E402
+from driver import PACKED, Driver, Failed, NotHere  # noqa: E402
 from report import Report  # noqa: E402
 
-from daemon import Daemon  # noqa: E402  (tests/support, whose folder shapes has put on the path)
+from daemon import BINARY, Daemon  # noqa: E402  (tests/support, whose folder shapes has put on the path)
 from redis_server import RedisServer  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -202,6 +205,35 @@ class Run:
         self.server.cleanup()
 
 
+def embed(options, model, texts, folder):
+    """(vectors, seconds, CPU seconds) of `sluice embed`."""
+    path, output = folder / "texts.txt", folder / "vectors.npy"
+    path.write_text("\n".join(texts) + "\n")
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run([BINARY, "embed", path, "--format", "lines", "--model", model, "--output", output, "--overwrite", "--progress",
+                    "none", "--backend", options.backend, "--cache-dir", options.work / "cache"], check=True, timeout=options.timeout)
+    seconds, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return np.load(output), seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def bulk(options, report, name, ids, texts):
+    """Texts/s of a bulk job, its start deducted, as a share of the engine's on the same lengths."""
+    model, dim, precision = shapes.write(options.work, name), shapes.SHAPES[name]["hidden"], "f16" if options.backend == "cuda" else "f32"
+    driver, few = Driver(options.driver, options.backend, options.work), sorted(ids[:20000], key=len)
+    lines, _ = driver.rates(model, few, [bench.packed_batches([len(text) for text in few], options.batch_tokens)],
+                            "--precision", precision, "--rounds", 3, "--round-ms", 100)
+    engine = bench.median_rate(lines[0], "rows")
+    with tempfile.TemporaryDirectory(dir=options.work) as folder:
+        _, start, idle = embed(options, model, texts[:1], pathlib.Path(folder))
+        got, seconds, cpu = embed(options, model, texts, pathlib.Path(folder))
+    wanted, _ = driver.vectors(model, ids[:64], [[(PACKED, range(64))]], dim, "--precision", precision)
+    check_numbers.judge(report, f"{name} bulk", "f16" if precision == "f16" else "bf16", got[:64], wanted, np.arange(64), ids, [f"text {i}" for i in range(64)])
+    rate = len(texts) / (seconds - start)
+    report.speed(f"{name} bulk", f"{rate:10,.0f} texts/s after a start of {start:.2f} s, {rate / engine:.0%} of the engine's "
+                 f"{engine:,.0f} (goal 95 %); {(cpu - idle) / (seconds - start):.1f} cores, {(cpu - idle) / len(texts) * 1e6:.1f} us of "
+                 "all threads a text", texts_s=rate, engine_texts_s=engine, start_s=start, cpu_s=cpu)
+
+
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", required=True, type=pathlib.Path)
@@ -210,7 +242,9 @@ def read_options():
     parser.add_argument("--backend", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--reference", default="transformers", choices=["transformers", "numpy"])
-    parser.add_argument("--texts", type=int, default=300_000)
+    parser.add_argument("--driver", type=shlex.split, help="the program gpu_check; for --bulk")
+    parser.add_argument("--bulk", action="store_true")
+    parser.add_argument("--texts", type=int, default=150_000)
     parser.add_argument("--batch-tokens", type=int, default=32768)
     parser.add_argument("--prep-threads", type=int, default=max(1, (os.cpu_count() or 2) // 2))
     parser.add_argument("--timeout", type=float, default=240, help="seconds that a queue may take to drain")
@@ -224,10 +258,17 @@ def main():
     options = read_options()
     options.work.mkdir(parents=True, exist_ok=True)
     report, gpu = Report(options.json, check.machine(options)), Gpu(options)
-    lengths = bench.mixed_lengths(options.texts)
-    texts, mean_tokens = [text_of(ids) for ids in ids_of(lengths, 52)], float(np.mean(lengths))
+    lengths = (bench.mixed_lengths(20000) * (options.texts // 20000 + 1))[:options.texts]
+    ids, mean_tokens = ids_of(lengths, 52), float(np.mean(lengths))
+    texts = [text_of(text) for text in ids]
     try:
         for name in options.shapes.split(","):
+            if options.bulk:
+                try:
+                    bulk(options, report, name, ids, texts)
+                except (Failed, NotHere, subprocess.SubprocessError) as error:
+                    report.fail(f"{name} bulk", str(error))
+                continue
             with tempfile.TemporaryDirectory() as folder:
                 run = Run(options, name, folder)
                 try:

@@ -40,11 +40,12 @@ def main():
     parser.add_argument("--driver", required=True, type=shlex.split)
     parser.add_argument("--work", required=True, type=pathlib.Path)
     parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--models", default="tiny,tiny-cls,tiny-modernbert,tiny-gte,tiny-qwen3,tiny-gemma3", help="by comma")
     parser.add_argument("--backend", default="cuda", choices=["cuda", "cpu"])
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     driver, good = Driver(options.driver, options.backend, options.work, options.device), True
-    for name in ("tiny", "tiny-cls", "tiny-modernbert", "tiny-gte", "tiny-qwen3", "tiny-gemma3"):
+    for name in options.models.split(","):
         try:
             good &= run(driver, options.work, name)
         except (Failed, NotHere) as error:

@@ -4,7 +4,6 @@
  *     gpu_check vectors MODEL JOB OUTPUT [option...]   vectors to OUTPUT
  *     gpu_check rates MODEL JOB [option...]            seconds of each load
  *     gpu_check latencies MODEL JOB [option...]        p50 and p99 of each load
- *     gpu_check products ROWSxOUTPUTSxINPUTS... [option...]   TFLOP/s of bare matrix products
  *
  * One JSON object a line on stdout; the last one describes the engine. Exit code 0: done, 1: something failed,
  * 2: called wrongly, 77: this machine or build cannot do the job. */
@@ -15,7 +14,6 @@
 
 #include "engine/engine.h"
 #include "gpu_run.h"
-#include "product_yardstick.h"
 
 enum { EXIT_USAGE = 2, EXIT_NOT_HERE = 77 };
 
@@ -38,8 +36,7 @@ static const struct option option_list[] = {
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: gpu_check vectors MODEL JOB OUTPUT | rates MODEL JOB | latencies MODEL JOB |\n"
-                    "                 products ROWSxOUTPUTSxINPUTS...\n"
+    fprintf(stderr, "usage: gpu_check vectors MODEL JOB OUTPUT | rates MODEL JOB | latencies MODEL JOB\n"
                     "  --backend NAME --precision NAME --device N --cache FOLDER --no-graphs --exact-gelu --untimed "
                     "--batch-tokens N\n"
                     "  --runs N --rounds N --round-ms N --warm-ups N --latencies N\n");
@@ -189,9 +186,6 @@ int main(int argc, char **argv)
     call.arguments = argc - optind;
     call.argument = argv + optind;
     const char *command = call.arguments > 0 ? call.argument[0] : "";
-    if (strcmp(command, "products") == 0 && call.arguments > 1) {
-        return product_yardstick(&call.options, &call.timing, call.argument + 1, (uint32_t)call.arguments - 1);
-    }
     if ((strcmp(command, "vectors") == 0 && call.arguments == 4) ||
         (strcmp(command, "rates") == 0 && call.arguments == 3) ||
         (strcmp(command, "latencies") == 0 && call.arguments == 3)) {

@@ -1,12 +1,9 @@
-/* Attention alone on a GPU: kernels/attention.cu as shipped, with six resident blocks instead of four (head dim 32),
- * and cuDNN's on the same rows, differences first, then times.
+/* The attention kernel alone on a GPU, for tests/gpu/attention.py, which times torch's on the same rows.
  *
- *   gpu_attention [--json FILE] [--device N]
+ *   gpu_attention [--json FILE]
  *
- * Prints a line for each case: the times (medians of several rounds of many launches, between two events), and the
- * bytes and operations per second that follow from the kernel's time. If cuDNN is not available, a line says why and
- * its column stays empty. Exit code: 1 when cuDNN's results differ by more than rounding explains, or those of six
- * blocks by a bit, 64 for wrong arguments. */
+ * Prints a line for each case: the time (median of several rounds of many launches, between two events), and the bytes
+ * and operations per second that follow from it. Exit code: 1 when something failed, 64 for wrong arguments. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,16 +12,14 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cudnn_attention.h"
-#include "engine/cuda/memory.h"
 #include "kernel_device.h"
 #include "kernel_numbers.h"
 #include "kernels/kernels.h"
 
 enum { TOKENS = 16384, ROUNDS = 9, LAUNCHES = 20, MIXED = 0 };
 
-/* Each case has about TOKENS tokens in all; length MIXED: from 8 to 512, most rows short. With a window, which cuDNN
- * does not compute here, the time of a long row should grow linearly with its length. */
+/* Each case has about TOKENS tokens in all; length MIXED: from 8 to 512, most rows short. With a window the time
+ * of a long row should grow linearly with its length. */
 struct attention_case {
     const char *name;
     enum kernel_type type;
@@ -40,25 +35,16 @@ static const struct attention_case cases[] = {
     {"bert-base", KERNEL_F16, 12, 64, 512},      {"bert-base", KERNEL_F16, 12, 64, MIXED},
     {"bert-base", KERNEL_BF16, 12, 64, 128},     {"modernbert", KERNEL_F16, 12, 64, 8192},
     {"window-64", KERNEL_F16, 12, 64, 128, 64},  {"window-64", KERNEL_F16, 12, 64, 1024, 64},
-    {"window-64", KERNEL_F16, 12, 64, 8192, 64},
+    {"window-64", KERNEL_F16, 12, 64, 8192, 64}, {"qwen3", KERNEL_F16, 16, 128, 512},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* A case's rows, on the host and on the device. */
 struct rows {
-    uint32_t count, tokens, longest, tiles;
+    uint32_t count, tokens, tiles;
     uint32_t *start, *length;
-    void *counts, *tiles_on_device, *qkv, *ours, *theirs;
-    uint32_t room; /* rows in cuDNN's lists */
-    void *lengths, *qkv_starts, *context_starts;
+    void *counts, *tiles_on_device, *qkv, *context;
     double flop, bytes;
-};
-
-struct figures {
-    double ours_us, six_us, theirs_us; /* six, theirs: 0 if not measured */
-    bool other_bits;                   /* six blocks give other numbers than four */
-    double difference;                 /* the largest, relative to the allowed one */
-    struct err why;                    /* why theirs is missing */
 };
 
 static void must(cudaError_t answer, const char *what)
@@ -101,26 +87,6 @@ static void *random_qkv(const struct attention_case *c, size_t tokens)
     return device;
 }
 
-/* The rows in cuDNN's form: padded with rows of length 0. */
-static void lists_new(struct rows *rows, size_t hidden)
-{
-    rows->room = cuda_bucket_rows(rows->count, TOKENS);
-    int32_t *lengths = need(rows->room * sizeof *lengths);
-    int32_t *qkv = need((rows->room + 1) * sizeof *qkv), *context = need((rows->room + 1) * sizeof *context);
-    for (uint32_t r = 0; r <= rows->room; r++) {
-        const uint32_t elements = (r < rows->count ? rows->start[r] : rows->tokens) * (uint32_t)hidden;
-        qkv[r] = (int32_t)(3 * elements);
-        context[r] = (int32_t)elements;
-        if (r < rows->count) { lengths[r] = (int32_t)rows->length[r]; }
-    }
-    rows->lengths = device_new(rows->room * sizeof *lengths, lengths);
-    rows->qkv_starts = device_new((rows->room + 1) * sizeof *qkv, qkv);
-    rows->context_starts = device_new((rows->room + 1) * sizeof *context, context);
-    free(lengths);
-    free(qkv);
-    free(context);
-}
-
 static struct rows rows_new(const struct attention_case *c)
 {
     struct rows rows = {.start = need(TOKENS * sizeof *rows.start), .length = need(TOKENS * sizeof *rows.length)};
@@ -131,7 +97,6 @@ static struct rows rows_new(const struct attention_case *c)
         rows.start[rows.count] = rows.tokens;
         rows.length[rows.count++] = length;
         rows.tokens += length;
-        rows.longest = length > rows.longest ? length : rows.longest;
         rows.flop +=
             4.0 * length * (c->window == 0 || c->window > length / 2 ? length : 2 * c->window + 1) * (double)hidden;
     }
@@ -145,43 +110,21 @@ static struct rows rows_new(const struct attention_case *c)
     rows.tiles_on_device = device_new(rows.tiles * sizeof *tiles, tiles);
     rows.qkv = random_qkv(c, rows.tokens);
     rows.bytes = 4.0 * (double)hidden * rows.tokens * (double)number_bytes(c->type);
-    rows.ours = device_new((size_t)(rows.bytes / 4.0), NULL);
-    rows.theirs = device_new((size_t)(rows.bytes / 4.0), NULL);
+    rows.context = device_new((size_t)(rows.bytes / 4.0), NULL);
     free(tiles);
-    lists_new(&rows, hidden);
     return rows;
 }
 
 static void rows_free(struct rows *rows)
 {
-    void *const device[] = {rows->counts, rows->tiles_on_device, rows->qkv,        rows->ours,
-                            rows->theirs, rows->lengths,         rows->qkv_starts, rows->context_starts};
+    void *const device[] = {rows->counts, rows->tiles_on_device, rows->qkv, rows->context};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++) { device_free(device[i]); }
     free(rows->start);
     free(rows->length);
 }
 
-/* cuDNN with a plan for a case. */
-struct theirs {
-    struct cudnn *cudnn;
-    const struct cudnn_plan *plan;
-    void *workspace;
-};
-
-/* The kernel built with ATTENTION_BLOCKS_32 6. */
-cudaError_t kernel_attention_six(const struct kernel_queue *queue, const struct kernel_attention_args *args);
-
-/* Launches `theirs` once, or, if that is NULL, `ours`. */
-static void launch(const struct attention_case *c, const struct rows *rows, const struct theirs *theirs,
-                   __typeof__(&kernel_attention) ours)
+static void launch(const struct attention_case *c, const struct rows *rows)
 {
-    struct err err;
-    if (theirs != NULL) {
-        const struct cudnn_rows lists = {rows->lengths, rows->qkv_starts, rows->context_starts};
-        if (cudnn_run(theirs->cudnn, theirs->plan, &lists, rows->qkv, rows->theirs, &err) == STATUS_OK) { return; }
-        fprintf(stderr, "gpu_attention: %s\n", err.message);
-        exit(1);
-    }
     const struct kernel_attention_args args = {
         .type = c->type,
         .bound = rows->tiles,
@@ -193,9 +136,9 @@ static void launch(const struct attention_case *c, const struct rows *rows, cons
         .behind = c->window == 0 ? UINT32_MAX : c->window,
         .ragged = {.counts = rows->counts, .tiles = rows->tiles_on_device},
         .qkv = rows->qkv,
-        .context = rows->ours,
+        .context = rows->context,
     };
-    must(ours(device_queue(), &args), "attention");
+    must(kernel_attention(device_queue(), &args), "attention");
 }
 
 static int by_size(const void *a, const void *b)
@@ -205,18 +148,17 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Microseconds of a launch. */
-static double measure(const struct attention_case *c, const struct rows *rows, const struct theirs *theirs,
-                      __typeof__(&kernel_attention) ours)
+static double measure(const struct attention_case *c, const struct rows *rows)
 {
     const cudaStream_t stream = device_queue()->cuda_stream;
     float times[ROUNDS];
     cudaEvent_t begin, end;
     must(cudaEventCreate(&begin), "an event");
     must(cudaEventCreate(&end), "an event");
-    for (int i = 0; i < LAUNCHES; i++) { launch(c, rows, theirs, ours); }
+    for (int i = 0; i < LAUNCHES; i++) { launch(c, rows); }
     for (int r = 0; r < ROUNDS; r++) {
         must(cudaEventRecord(begin, stream), "an event");
-        for (int i = 0; i < LAUNCHES; i++) { launch(c, rows, theirs, ours); }
+        for (int i = 0; i < LAUNCHES; i++) { launch(c, rows); }
         must(cudaEventRecord(end, stream), "an event");
         must(cudaEventSynchronize(end), "a round");
         must(cudaEventElapsedTime(&times[r], begin, end), "a time");
@@ -227,148 +169,42 @@ static double measure(const struct attention_case *c, const struct rows *rows, c
     return 1000.0 * times[ROUNDS / 2] / LAUNCHES;
 }
 
-/* Both round powers and outputs to the matrix's type, by at most half a step each: values are below 1. */
-static double compare(const struct attention_case *c, const struct rows *rows)
+static void show(const struct attention_case *c, const struct rows *rows, double us, FILE *json, bool last)
 {
-    const size_t count = (size_t)rows->tokens * c->heads * c->head_dim, bytes = count * number_bytes(c->type);
-    const double allowed = c->type == KERNEL_F16 ? 4 * 0x1p-11 : 4 * 0x1p-8;
-    void *packed = need(bytes);
-    float *ours = need(count * sizeof *ours), *theirs = need(count * sizeof *theirs);
-    device_read(packed, rows->ours, bytes);
-    numbers_read(c->type, packed, count, ours);
-    device_read(packed, rows->theirs, bytes);
-    numbers_read(c->type, packed, count, theirs);
-    double worst = 0.0;
-    for (size_t i = 0; i < count; i++) {
-        const double off = fabs((double)ours[i] - theirs[i]) / allowed;
-        worst = off > worst || isnan(off) ? off : worst;
-    }
-    free(packed);
-    free(ours);
-    free(theirs);
-    return worst;
-}
-
-static enum status theirs_open(const struct attention_case *c, const struct rows *rows, struct theirs *out,
-                               struct err *err)
-{
-    struct cudnn_options options = {
-        .stream = device_queue()->cuda_stream,
-        .type = c->type,
-        .heads = c->heads,
-        .head_dim = c->head_dim,
-        .scale = 1.0f / sqrtf((float)c->head_dim),
-        .workspace = out->workspace,
-    };
-    if (c->window > 0) { return err_set(err, STATUS_UNSUPPORTED, "a window"); }
-    TRY(cuda_api_real(&options.cuda, err));
-    TRY(cudnn_api_real(&options.api, err));
-    TRY(cudnn_open(&options, &out->cudnn, err));
-    return cudnn_find(out->cudnn, rows->room, rows->longest, &out->plan, err);
-}
-
-static void *context_of(const struct attention_case *c, const struct rows *rows, size_t *bytes)
-{
-    *bytes = (size_t)rows->tokens * c->heads * c->head_dim * number_bytes(c->type);
-    void *context = need(*bytes);
-    device_read(context, rows->ours, *bytes);
-    return context;
-}
-
-/* Six blocks do the same in the same order. Leaves the shipped kernel's results in place. */
-static void try_six(const struct attention_case *c, const struct rows *rows, struct figures *figures)
-{
-    size_t bytes;
-    if (c->head_dim != 32) { return; }
-    figures->six_us = measure(c, rows, NULL, kernel_attention_six);
-    void *six = context_of(c, rows, &bytes);
-    launch(c, rows, NULL, kernel_attention);
-    void *four = context_of(c, rows, &bytes);
-    figures->other_bits = memcmp(six, four, bytes) != 0;
-    free(six);
-    free(four);
-}
-
-static struct figures run_case(const struct attention_case *c, struct rows *rows)
-{
-    struct figures figures = {.ours_us = measure(c, rows, NULL, kernel_attention)};
-    try_six(c, rows, &figures);
-    struct theirs theirs = {.workspace = device_new(CUDNN_WORKSPACE_BYTES, NULL)};
-    if (theirs_open(c, rows, &theirs, &figures.why) == STATUS_OK) {
-        figures.theirs_us = measure(c, rows, &theirs, NULL);
-        figures.difference = compare(c, rows);
-        device_sync();
-    }
-    cudnn_close(theirs.cudnn);
-    device_free(theirs.workspace);
-    return figures;
-}
-
-static void show(const struct attention_case *c, const struct rows *rows, const struct figures *f, FILE *json,
-                 bool last)
-{
+    const char *type = c->type == KERNEL_F16 ? "f16" : "bf16";
+    const double tflops = rows->flop / us * 1e-6;
     char length[12];
     snprintf(length, sizeof length, "%u", c->length);
-    printf("%-10s %-4s %6s %5u %9.1f ", c->name, c->type == KERNEL_F16 ? "f16" : "bf16",
-           c->length == MIXED ? "mixed" : length, rows->count, f->ours_us);
-    if (f->six_us > 0.0) {
-        printf("%9.1f ", f->six_us);
-    } else {
-        printf("%9s ", "-");
-    }
-    if (f->theirs_us > 0.0) {
-        printf("%9.1f %6.2f ", f->theirs_us, f->theirs_us / f->ours_us);
-    } else {
-        printf("%9s %6s ", "-", "-");
-    }
-    printf("%8.0f %8.1f  %s\n", rows->bytes / f->ours_us * 1e-3, rows->flop / f->ours_us * 1e-6,
-           f->other_bits          ? "SIX BLOCKS DIFFER"
-           : f->theirs_us <= 0.0  ? f->why.message
-           : f->difference <= 1.0 ? "same"
-                                  : "DIFFERENT");
+    printf("%-10s %-4s %6s %5u %9.1f us %8.0f GB/s %8.1f TFLOP/s\n", c->name, type,
+           c->length == MIXED ? "mixed" : length, rows->count, us, rows->bytes / us * 1e-3, tflops);
     fflush(stdout);
     if (json == NULL) { return; }
     fprintf(json,
-            "  {\"model\": \"%s\", \"precision\": \"%s\", \"length\": %u, \"rows\": %u, \"tokens\": %u, \"kernel_us\": "
-            "%.2f, \"six_blocks_us\": %.2f, "
-            "\"cudnn_us\": %.2f, \"difference\": %.4f}%s\n",
-            c->name, c->type == KERNEL_F16 ? "f16" : "bf16", c->length, rows->count, rows->tokens, f->ours_us,
-            f->six_us, f->theirs_us, f->difference, last ? "" : ",");
+            "  {\"model\": \"%s\", \"precision\": \"%s\", \"heads\": %u, \"head_dim\": %u, \"window\": %u, \"us\": "
+            "%.2f, \"tflops\": %.1f, \"lengths\": [",
+            c->name, type, c->heads, c->head_dim, c->window, us, tflops);
+    for (uint32_t r = 0; r < rows->count; r++) { fprintf(json, "%s%u", r == 0 ? "" : ", ", rows->length[r]); }
+    fprintf(json, "]}%s\n", last ? "" : ",");
 }
 
 int main(int argc, char **argv)
 {
-    const char *path = NULL;
-    int device = 0, bad = 0;
-    for (int i = 1; i < argc; i += 2) {
-        if (i + 1 < argc && strcmp(argv[i], "--json") == 0) {
-            path = argv[i + 1];
-        } else if (i + 1 < argc && strcmp(argv[i], "--device") == 0) {
-            device = atoi(argv[i + 1]);
-        } else {
-            fprintf(stderr, "usage: gpu_attention [--json FILE] [--device N]\n");
-            return 64;
+    FILE *json = NULL;
+    if (argc == 3 && strcmp(argv[1], "--json") == 0) {
+        json = fopen(argv[2], "w");
+        if (json == NULL) {
+            perror(argv[2]);
+            return 1;
         }
+    } else if (argc != 1) {
+        fprintf(stderr, "usage: gpu_attention [--json FILE]\n");
+        return 64;
     }
-    FILE *json = path == NULL ? NULL : fopen(path, "w");
-    if (path != NULL && json == NULL) {
-        perror(path);
-        return 1;
-    }
-    must(cudaSetDevice(device), "choosing the device");
-    printf("%-10s %-4s %6s %5s %9s %9s %9s %6s %8s %8s\n", "model", "type", "length", "rows", "kernel us", "six us",
-           "cuDNN us", "times", "GB/s", "TFLOP/s");
     if (json != NULL) { fprintf(json, "[\n"); }
     for (int i = 0; i < CASES; i++) {
         struct rows rows = rows_new(&cases[i]);
-        const struct figures figures = run_case(&cases[i], &rows);
-        show(&cases[i], &rows, &figures, json, i + 1 == CASES);
-        bad |= figures.other_bits || !(figures.difference <= 1.0);
+        show(&cases[i], &rows, measure(&cases[i], &rows), json, i + 1 == CASES);
         rows_free(&rows);
     }
-    if (json != NULL) {
-        fprintf(json, "]\n");
-        bad |= fclose(json) != 0;
-    }
-    return bad;
+    return json != NULL && (fprintf(json, "]\n") < 0 || fclose(json) != 0);
 }
