@@ -5,6 +5,7 @@ import argparse
 import json
 import pathlib
 import statistics
+import sys
 
 ROUNDS, LAUNCHES = 5, 20
 
@@ -56,16 +57,20 @@ def main():
     options, _ = parser.parse_known_args()  # the others are those of all parts
     if options.backend == "cpu":
         return
+    try:
+        ours = json.loads(options.ours.read_text())
+    except (OSError, ValueError) as error:
+        sys.exit(f"FAILED: no figures of ours: {error}")
     import torch
     print(f"{'':26} {'ours':>10} {'flash':>10} {'cuDNN':>10}   us and TFLOP/s")
-    for case in json.loads(options.ours.read_text()):
+    for case in ours:
         kind = torch.float16 if case["precision"] == "f16" else torch.bfloat16
         lengths, work = case["lengths"], case["us"] * case["tflops"]
         name = f"{case['model']} {case['precision']} {lengths[0] if len(set(lengths)) == 1 else 'mixed'}"
         times = [case["us"], flash(torch, case, kind), cudnn(torch, case, kind)]
         shown = [f"{t:.0f} {work / t:.0f}" if isinstance(t, float) else t for t in times]
-        ratio = f"{times[1] / times[0]:.2f} of flash's speed" if isinstance(times[1], float) else ""
-        print(f"{name:26} {shown[0]:>10} {shown[1]:>10} {shown[2]:>10}   {ratio} | ", flush=True)
+        ratio = f"{times[1] / times[0]:.2f} times flash's speed" if isinstance(times[1], float) else ""
+        print(f"{name:26} {shown[0]:>10} {shown[1]:>10} {shown[2]:>10}   {ratio}", flush=True)
 
 
 if __name__ == "__main__":

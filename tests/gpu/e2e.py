@@ -41,17 +41,20 @@ KINDS = [("single", "f32"), ("single", "json"), ("inputs", "f32"), ("inputs", "j
 FULL = 0.9  # share of a core, or of the GPU; above it, either is the limit
 
 
+WORDS = np.array([f"w{i - len(shapes.golden.SPECIALS)}" for i in range(shapes.VOCABULARY)], object)
+
+
 def text_of(ids):
     """The words whose ids these are; the tokenizer adds the first and the last id itself."""
-    return " ".join(f"w{i - len(shapes.golden.SPECIALS)}" for i in ids[1:-1])
+    return " ".join(WORDS[ids[1:-1]])
 
 
 def ids_of(lengths, seed):
     """Ids as the tokenizer will have them: [CLS], words, [SEP]."""
-    texts = check_numbers.make_texts([max(3, length) for length in lengths], seed)
-    for text in texts:
-        text[0], text[-1] = 2, 3
-    return texts
+    ends = np.cumsum(np.maximum(lengths, 3))
+    ids = np.random.default_rng(seed).integers(check_numbers.FIRST_WORD, shapes.VOCABULARY, ends[-1])
+    ids[ends - 1], ids[0], ids[ends[:-1]] = 3, 2, 2
+    return np.split(ids, ends[:-1])
 
 
 def fill(client, texts, kind, encoding):
