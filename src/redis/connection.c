@@ -27,6 +27,10 @@
  * then does not. */
 enum { PROGRESS_BYTES = 16 << 10, SENT_BYTES = 4 << 10, SENDING_MS = 1000 };
 
+/* How much is read or written at once, so that replies of hundreds of kilobytes take few calls and turns of the loop;
+ * and from which size on a command is not copied to be sent. */
+enum { AT_ONCE_BYTES = 1 << 20, MOVED_BYTES = 16 << 10 };
+
 /* A command that waits for its answer. */
 struct pending {
     struct pending *next;
@@ -230,12 +234,32 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
 
 /* --- Commands and answers ----------------------------------------------------------------------------------------- */
 
-enum status connection_send(struct connection *connection, const char *bytes, size_t length, uint32_t timeout_ms,
-                            connection_reply_fn *reply, void *context, struct err *err)
+static void free_sent(const void *bytes, size_t length, void *memory)
+{
+    (void)bytes, (void)length;
+    free(memory);
+}
+
+/* Puts bytes into the output: a copy of them, or if `memory` (which holds them, and may be NULL) is worth it, the bytes
+ * themselves. Then `*memory` becomes NULL, and it is freed when they are sent or the connection ends. */
+static bool put_out(struct connection *connection, const char *bytes, size_t length, char **memory)
+{
+    struct evbuffer *output = bufferevent_get_output(connection->buffers);
+    if (!memory || length < MOVED_BYTES) { return evbuffer_add(output, bytes, length) == 0; }
+    if (evbuffer_add_reference(output, bytes, length, free_sent, *memory) != 0) { return false; }
+    *memory = NULL;
+    return true;
+}
+
+static enum status send_bytes(struct connection *connection, const char *bytes, size_t length, char **memory,
+                              uint32_t timeout_ms, connection_reply_fn *reply, void *context, struct err *err)
 {
     if (!connection || !connection->buffers) { return err_set(err, STATUS_UNAVAILABLE, "not connected to Redis"); }
     struct pending *pending = malloc(sizeof *pending);
-    if (!pending || bufferevent_write(connection->buffers, bytes, length) < 0) {
+    if (!pending) { return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis command"); }
+    pending->head_length = length < RESP_HEAD_BYTES ? length : RESP_HEAD_BYTES;
+    memcpy(pending->head, bytes, pending->head_length);
+    if (!put_out(connection, bytes, length, memory)) {
         free(pending);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis command");
     }
@@ -245,8 +269,6 @@ enum status connection_send(struct connection *connection, const char *bytes, si
     pending->context = context;
     pending->deadline_ns = deadline_ns;
     pending->timeout_ns = timeout_ms * NS_PER_MS;
-    pending->head_length = length < RESP_HEAD_BYTES ? length : RESP_HEAD_BYTES;
-    memcpy(pending->head, bytes, pending->head_length);
     if (connection->last) {
         connection->last->next = pending;
     } else {
@@ -257,13 +279,21 @@ enum status connection_send(struct connection *connection, const char *bytes, si
     return STATUS_OK;
 }
 
+enum status connection_send(struct connection *connection, const char *bytes, size_t length, uint32_t timeout_ms,
+                            connection_reply_fn *reply, void *context, struct err *err)
+{
+    return send_bytes(connection, bytes, length, NULL, timeout_ms, reply, context, err);
+}
+
 enum status connection_send_command(struct connection *connection, struct command *command, uint32_t timeout_ms,
                                     connection_reply_fn *reply, void *context, struct err *err)
 {
     const char *bytes;
     size_t length;
     enum status status = command_finish(command, &bytes, &length, err);
-    if (!status) { status = connection_send(connection, bytes, length, timeout_ms, reply, context, err); }
+    if (!status) {
+        status = send_bytes(connection, bytes, length, &command->buffer.data, timeout_ms, reply, context, err);
+    }
     command_free(command);
     return status;
 }
@@ -543,6 +573,8 @@ static void on_dialled(void *context, int fd, const struct err *err)
         die_because(connection, STATUS_UNAVAILABLE, failed.message);
     } else {
         bufferevent_setcb(connection->buffers, on_read, NULL, on_event, connection);
+        (void)bufferevent_set_max_single_read(connection->buffers, AT_ONCE_BYTES);
+        (void)bufferevent_set_max_single_write(connection->buffers, AT_ONCE_BYTES);
         evbuffer_add_cb(bufferevent_get_output(connection->buffers), on_written, connection);
         bufferevent_enable(connection->buffers, EV_READ | EV_WRITE);
         if (!connection->session) { log_in(connection); }

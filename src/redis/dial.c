@@ -20,7 +20,7 @@
 
 #include "base/channel.h"
 
-enum { LOOKUPS_MAX = 64 };
+enum { LOOKUPS_MAX = 64, UNIX_SEND_BYTES = 4 << 20 };
 
 /* --- Names -------------------------------------------------------------------------------------------------------- */
 
@@ -241,6 +241,9 @@ static bool try_connect(struct dial *dial, int family, const struct sockaddr *to
         int on = 1;
         setsockopt(dial->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         setsockopt(dial->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    } else { /* TCP finds the size of its buffers itself; here the kernel takes as much of this as it allows */
+        int bytes = UNIX_SEND_BYTES;
+        setsockopt(dial->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     }
     if (connect(dial->fd, to, length) == 0) { return true; }
     if (errno == EINPROGRESS) { return false; }

@@ -254,6 +254,37 @@ TEST_WITH(a_slow_request_is_no_silence, setup, teardown)
     assert_int_equal(stage->answers, 1);
 }
 
+/* A large command is sent from its own memory, between others that are copied: the bytes come in order, and none is
+ * left behind when the connection ends with such a command half sent. */
+TEST_WITH(a_large_command_comes_whole_and_in_turn, setup, teardown)
+{
+    enum { LARGE = 3 << 20 };
+    struct stage *stage = *state;
+    static char large[LARGE], found[2 * LARGE];
+    struct err err;
+    for (size_t i = 0; i < LARGE; i++) { large[i] = (char)(i % 251); }
+    connect_and_accept(stage, 10000);
+    for (int round = 0; round < 2; round++) {
+        struct command command = {0};
+        command_bytes(&command, large, LARGE);
+        send_command(stage, 20000);
+        assert_int_equal(connection_send_command(stage->connection, &command, 20000, on_reply, stage, &err), STATUS_OK);
+        assert_null(command.buffer.data);
+        send_command(stage, 20000);
+        char head[64];
+        size_t got = 0, head_bytes = (size_t)snprintf(head, sizeof head, "*1\r\n$4\r\nPING\r\n*1\r\n$%d\r\n", LARGE);
+        size_t all = head_bytes + LARGE + strlen("\r\n*1\r\n$4\r\nPING\r\n"), wanted = round == 0 ? all : all / 2;
+        while (got < wanted) {
+            event_base_loop(stage->base, EVLOOP_NONBLOCK);
+            ssize_t more = recv(stage->peer, found + got, wanted - got, MSG_DONTWAIT);
+            got += more > 0 ? (size_t)more : 0;
+        }
+        assert_memory_equal(found, head, head_bytes);
+        assert_memory_equal(found + head_bytes, large, got - head_bytes < LARGE ? got - head_bytes : LARGE);
+        if (round == 0) { assert_memory_equal(found + all - strlen("$4\r\nPING\r\n"), "$4\r\nPING\r\n", 10); }
+    }
+}
+
 /* A single byte now and then counts as silence. */
 TEST_WITH(a_drip_is_silence, setup, teardown)
 {
