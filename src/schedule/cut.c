@@ -597,8 +597,22 @@ static bool low_may_go(const struct worker *worker)
            (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
 }
 
-/* Returns whether to cut a batch now. Some are cut ahead so that no device waits for this thread, but only full ones: a
- * smaller one would wait just as long without collecting more rows. */
+/* Returns whether enough rows wait to cut a batch ahead. A device that keeps several batches in flight gets a large one
+ * only from a backlog; a part of that is enough to keep it busy, and if the rest were awaited it could run dry. */
+static bool enough_ahead(const struct worker *worker, const struct window_limits *limits)
+{
+    enum { PART = 4 };
+    const struct worker_options *options = &worker->options;
+    struct window_limits enough = *limits;
+    if (options->batches_out > 2 * options->engine_slots && !options->window_fixed) {
+        enough.tokens /= PART;
+        enough.rows /= PART;
+    }
+    return window_full(&worker->window, &enough);
+}
+
+/* Returns whether to cut a batch now. Some are cut ahead so that no device waits for this thread, but only large ones:
+ * a smaller one would wait just as long without collecting more rows. */
 static bool cut_now(const struct worker *worker, const struct window_limits *limits)
 {
     const struct worker_options *options = &worker->options;
@@ -608,7 +622,7 @@ static bool cut_now(const struct worker *worker, const struct window_limits *lim
         bool anyone = window_has_online(&worker->window) || limits->only == WINDOW_ALL;
         return anyone && running < options->engine_slots; /* an online request may come at any time */
     }
-    if (window_full(&worker->window, limits)) { return true; }
+    if (enough_ahead(worker, limits)) { return true; }
     if (options->window_fixed) {
         return worker->now >= window_oldest_ns(&worker->window) + options->window_ms * NS_PER_MS;
     }

@@ -25,7 +25,7 @@
 enum {
     WINDOW_LOOK_AHEAD = 256,        /* rows among which a batch is chosen (more if a batch may be larger) */
     WINDOW_PASSED_OVER = 4,         /* times a row may be passed over for younger ones before it is overdue */
-    WINDOW_BATCH_ROWS = 1024,       /* the largest max_batch_rows */
+    WINDOW_BATCH_ROWS = 4096,       /* the largest max_batch_rows */
     WINDOW_OLDEST_EVERY = 10,       /* one of this many batches begins with the oldest row */
     WINDOW_EQUAL_BUCKETS = 1 << 16, /* of rows by hash */
 };

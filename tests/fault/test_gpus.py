@@ -69,8 +69,8 @@ class Gpus(SluiceCase):
 
     def test_batches_are_as_large_as_gpus_like(self):
         shown = subprocess.run([ON_GPUS, "config"], capture_output=True, text=True, check=True).stdout
-        self.assertRegex(shown, r'max_batch_tokens +"auto" +# default; 16384 on cuda\n')
-        self.assertRegex(shown, r'max_batch_rows +"auto" +# default; 1024 on cuda\n')
+        self.assertRegex(shown, r'max_batch_tokens +"auto" +# default; 65536 on cuda\n')
+        self.assertRegex(shown, r'max_batch_rows +"auto" +# default; 4096 on cuda\n')
 
     def test_rows_beyond_f16(self):
         """Texts with a word that f16 cannot hold are answered like any other, and the log counts them."""

@@ -90,7 +90,7 @@ class Arguments(CommandLine):
                 ("--window-ms needs a value", "serve", "--window-ms"),
                 ("takes no value", "serve", "--no-truncate=1"),
                 ("queue", "serve", "--queue", "Upper Case"),
-                ("from 1 to 1024", "serve", "--max-batch-rows", "1025"),
+                ("from 1 to 4096", "serve", "--max-batch-rows", "4097"),
                 ("from 1 to 15728640", "serve", "--max-text-bytes", "15728641"),
                 ('serve takes no arguments, so what does "now" mean', "serve", "now"),
                 ("too", "version", "too", "much"),

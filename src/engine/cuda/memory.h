@@ -52,8 +52,8 @@ struct kernel_ragged cuda_ragged_view(const struct cuda_ragged_layout *layout, c
 
 enum {
     CUDA_ALIGNMENT = 256,           /* of every buffer, as cudaMalloc aligns */
-    CUDA_DEFAULT_TOKENS = 16384,    /* in a pass, by default */
-    CUDA_DEFAULT_ROWS = 1024,       /* in a pass, by default */
+    CUDA_DEFAULT_TOKENS = 65536,    /* in a pass, by default */
+    CUDA_DEFAULT_ROWS = 4096,       /* in a pass, by default */
     CUDA_GRAPHS = 64,               /* limit for one workspace */
     CUDA_GRAPH_BYTES = 64 * 1024,   /* estimate of a graph's device memory ... */
     CUDA_GRAPH_LAYER_BYTES = 16384, /* ... and of its nodes for one layer */

@@ -103,8 +103,8 @@ TEST(wrong_values_name_field_and_file)
     expect_refused("{\"window_ms\": 1e300}", "\"window_ms\" must be");
     expect_refused("{\"window_ms\": null}", "\"window_ms\" must be");
     expect_refused("{\"window_ms\": \"auto\"}", "\"window_ms\" must be a whole number");
-    expect_refused("{\"max_batch_rows\": \"5\"}", "\"max_batch_rows\" must be auto or a whole number from 1 to 1024");
-    expect_refused("{\"max_batch_rows\": 0}", "\"max_batch_rows\" must be auto or a whole number from 1 to 1024");
+    expect_refused("{\"max_batch_rows\": \"5\"}", "\"max_batch_rows\" must be auto or a whole number from 1 to 4096");
+    expect_refused("{\"max_batch_rows\": 0}", "\"max_batch_rows\" must be auto or a whole number from 1 to 4096");
     expect_refused("{\"truncate\": 1}", "\"truncate\" must be true or false");
     expect_refused("{\"precision\": \"f64\"}", "\"precision\" must be one of auto, f32, bf16, f16, int8, not \"f64\"");
     expect_refused("{\"queue\": \"A\"}", "\"queue\" must be 1 to 64 of a-z 0-9 _ . -");

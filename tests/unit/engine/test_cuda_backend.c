@@ -238,8 +238,8 @@ TEST(a_batch_is_as_large_as_the_backend_likes)
     cuda_host_open(NULL);
     assert_int_equal(engine_default_batch("auto", PRECISION_AUTO, &size, &name, &err), STATUS_OK);
     assert_string_equal(name, "cuda");
-    assert_int_equal(size.tokens, 16384);
-    assert_int_equal(size.rows, 1024);
+    assert_int_equal(size.tokens, 65536);
+    assert_int_equal(size.rows, 4096);
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), &(struct engine_options){0});
     assert_int_equal(engine_batch_size(opened.engine).tokens, size.tokens);
     assert_int_equal(engine_batch_size(opened.engine).rows, size.rows);

@@ -137,7 +137,7 @@ TEST(a_plan_halves_until_it_fits)
         assert_int_equal(plan.tokens, CUDA_DEFAULT_TOKENS >> plan.halvings);
     }
     assert_int_equal(plan.tokens, 512);
-    assert_int_equal(plan.halvings, 5);
+    assert_int_equal(plan.halvings, 7);
     assert_int_equal(cuda_plan_halve(&request, &plan, &err), STATUS_NO_MEMORY);
     assert_int_equal(plan.tokens, 512);
 }

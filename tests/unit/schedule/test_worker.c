@@ -45,6 +45,46 @@ TEST(a_full_batch_is_cut_ahead_of_time)
     worker_close(bench.worker);
 }
 
+/* With several batches in flight, a quarter of a full one is cut ahead; what waits beyond that is in it, too. */
+TEST(a_deep_device_is_fed_with_parts_and_a_backlog_fills_batches)
+{
+    struct worker_options options = default_options();
+    options.batches_out = 4;
+    struct bench bench = begin(options);
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1); /* an idle engine starts at once */
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1); /* less than a quarter waits */
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
+    read_new(&bench, 26);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 4);
+    static const int rows[] = {1, 2, 8, 8, 8, 2};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(answer_batch(&bench, STATUS_OK), rows[i]);
+    }
+    worker_close(bench.worker);
+}
+
+TEST(a_fixed_window_cuts_only_full_batches_ahead)
+{
+    struct worker_options options = default_options();
+    options.window_fixed = true;
+    options.batches_out = 4;
+    struct bench bench = begin(options);
+    read_new(&bench, 7);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 0);
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1);
+    worker_close(bench.worker);
+}
+
 TEST(a_fixed_window_is_a_timer)
 {
     struct worker_options options = default_options();
