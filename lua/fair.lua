@@ -18,43 +18,21 @@
 local stream, me = KEYS[1], ARGV[1]
 local most, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
 local ASIDE = 256
-local entries, taken, bytes, looked, enough = {}, 0, 0, 0, {}
+local entries, oversized, bytes, enough = {}, {}, 0, {}
 for i = 5, #ARGV do enough[ARGV[i]] = true end
 
 -- include lib/entries.lua
 -- include lib/names.lua
+-- include lib/walk.lua
 
-local function size_and_tenant(fields)
+local function look_at(id, fields)
   local size, tenant = 0, nil
   for i = 1, #fields, 2 do
     size = size + #fields[i] + #fields[i + 1]
     if fields[i] == 'tenant' and not tenant then tenant = fields[i + 1] end
   end
-  return size, tenant or ''
-end
-
--- Returns false when the answer is full.
-local function look_at(id, fields)
-  local size, tenant = size_and_tenant(fields)
-  looked = looked + size
-  if enough[tenant] or size > max_bytes or call('XPENDING', stream, 'sluice', id, id, 1)[1] then return true end
-  if taken == most or bytes + size > max_bytes then return false end
-  bytes = bytes + size
-  call('XCLAIM', stream, 'sluice', me, 0, id, 'FORCE', 'JUSTID')
-  taken = taken + 1
-  if me ~= 'ahead' then entries[taken] = {id, 0, 0, fields} end
-  return true
-end
-
-local function search(last)
-  for _ = 1, LOOKS do
-    local message = next_entry(stream, last, '+')
-    if not message then return 0, last end
-    if not look_at(message[1], message[2]) then return 1, last end
-    last = message[1]
-    if looked >= LOOK_BYTES then return 1, last end
-  end
-  return 1, last
+  if enough[tenant or ''] or size > max_bytes or is_pending(id) then return size end
+  return size, not take(id, size, {id, 0, 0, fields})
 end
 
 if call('EXISTS', stream) == 0 then return {entries, {}, {}, 0, ARGV[2]} end
@@ -63,5 +41,5 @@ local behind, read = ARGV[2], read_until(stream) or '0-0'
 local time = call('TIME')
 -- After an id that a producer made up, no entry may come any more: ids are lower again once lua/mend has run.
 local far = tonumber(string.match(behind, '^%d+')) > time[1] * 1000 + AHEAD_MS
-local more, last = search((far or newer(read, behind)) and read or behind)
-return {entries, {}, {}, more, last}
+local more, last = walk((far or newer(read, behind)) and read or behind, '+', look_at)
+return {me == 'ahead' and {} or entries, {}, {}, more, last}

@@ -17,40 +17,18 @@
 local stream, trouble, later, data = unpack(KEYS)
 local me, most, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local LOST_NAMES = 1000
-local entries, oversized, bytes, looked = {}, {}, 0, 0
+local entries, oversized, bytes = {}, {}, 0
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include lib/entries.lua
 -- include lib/trouble.lua
+-- include lib/walk.lua
 
--- Returns false when the entry has to wait for the next call.
 local function look_at(id, fields)
   local size, name = size_and_name(id, fields, prefix)
-  looked = looked + size
-  if call('XPENDING', stream, 'sluice', id, id, 1)[1] then return true end
-  if #entries + #oversized == most or (size <= max_bytes and bytes + size > max_bytes) then return false end
-  call('XCLAIM', stream, 'sluice', me, 0, id, 'FORCE', 'JUSTID')
-  if size > max_bytes then
-    oversized[#oversized + 1] = id
-  else
-    bytes = bytes + size
-    entries[#entries + 1] = {id, 0, open_runs(id, name), fields}
-  end
-  return true
-end
-
-local function sweep_stream(last)
-  local read = call('EXISTS', stream) == 1 and read_until(stream)
-  if not read then return 0, last end
-  for _ = 1, LOOKS do
-    local message = next_entry(stream, last, read)
-    if not message then return 0, last end
-    if not look_at(message[1], message[2]) then return 1, last end
-    last = message[1]
-    if looked >= LOOK_BYTES then return 1, last end
-  end
-  return 1, last
+  if is_pending(id) then return size end
+  return size, not take(id, size, {id, 0, open_runs(id, name), fields})
 end
 
 -- Makes parked requests due that nothing else would bring back. Returns 1 if there may be many more.
@@ -64,7 +42,9 @@ local function sweep_later()
   return put_back > LOST_NAMES / 2 and 1 or 0
 end
 
-local more, last = sweep_stream(ARGV[2])
+local more, last = 0, ARGV[2]
+local read = call('EXISTS', stream) == 1 and read_until(stream)
+if read then more, last = walk(last, read, look_at) end
 if prefix == '' and more == 0 then
   more = sweep_later()
 end
