@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -278,6 +279,38 @@ void json_put_text(FILE *to, const char *text)
     } else {
         json_put_string(to, text, strlen(text));
     }
+}
+
+void json_print(FILE *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    for (const char *at = format; *at; at++) {
+        if (*at != '%') {
+            putc(*at == '\'' ? '"' : *at, to);
+            continue;
+        }
+        size_t length = strcspn(++at, "sdug");
+        bool wide = length > 0 && (at[length - 1] == 'l' || at[length - 1] == 'z'); /* all of these have 64 bits */
+        char letter = at[length];
+        if (letter == 's' && length > 0) {
+            int bytes = va_arg(args, int);
+            json_put_string(to, va_arg(args, const char *), (size_t)bytes);
+        } else if (letter == 's') {
+            json_put_text(to, va_arg(args, const char *));
+        } else if (letter == 'g') {
+            fprintf(to, "%.15g", va_arg(args, double));
+        } else if (letter == 'u') {
+            fprintf(to, "%llu", wide ? va_arg(args, unsigned long long) : va_arg(args, unsigned));
+        } else if (*at == 'h') {
+            fputs(va_arg(args, int) ? "true" : "false", to);
+        } else {
+            long long number = wide ? va_arg(args, long long) : va_arg(args, int);
+            fprintf(to, *at == '+' && number < 0 ? "null" : "%lld", number);
+        }
+        at += length;
+    }
+    va_end(args);
 }
 
 bool json_put_value(FILE *to, const char *bytes, size_t length)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/buffer.h"
+#include "base/err.h"
 
 /* The bytes that are left to read. */
 struct lexer {
@@ -70,6 +71,11 @@ void json_put_string(FILE *to, const char *bytes, size_t length);
 
 /* Writes a text as a string, or null for "". */
 void json_put_text(FILE *to, const char *text);
+
+/* Writes JSON by a format as of printf, in which ' stands for the quote ". %s is json_put_text, %.*s json_put_string,
+ * %hhd true or false, %+lld null for a negative number, %g has 15 digits. Others: d and u of int, long, long long and
+ * size_t. */
+void json_print(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Writes a value that is JSON already; false, and nothing is written, if it is not. */
 bool json_put_value(FILE *to, const char *bytes, size_t length);

@@ -36,11 +36,6 @@ static enum status set_caps(struct session *session, const struct invocation *in
     return STATUS_OK;
 }
 
-static int run_caps(struct invocation *invocation)
-{
-    return invocation_run(invocation, set_caps);
-}
-
 const struct subcommand command_caps = {
     .name = "caps",
     .bit = FOR_OPERATOR,
@@ -53,5 +48,5 @@ const struct subcommand command_caps = {
         "printed. Where the configuration lists several queues and --queue names none of them, each gets the same\n"
         "caps.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run_caps,
+    .each = set_caps,
 };

@@ -56,16 +56,6 @@ static enum status resume_queue(struct session *session, const struct invocation
     return STATUS_OK;
 }
 
-static int run_pause(struct invocation *invocation)
-{
-    return invocation_run(invocation, pause_queue);
-}
-
-static int run_resume(struct invocation *invocation)
-{
-    return invocation_run(invocation, resume_queue);
-}
-
 const struct subcommand command_pause = {
     .name = "pause",
     .bit = FOR_OPERATOR,
@@ -76,7 +66,7 @@ const struct subcommand command_pause = {
         "doctor and the dashboard say since when it is paused, until when, by whom and why. Where the\n"
         "configuration lists several queues: all of them, or the one that --queue names.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run_pause,
+    .each = pause_queue,
 };
 
 const struct subcommand command_resume = {
@@ -84,5 +74,5 @@ const struct subcommand command_resume = {
     .bit = FOR_OPERATOR,
     .summary = "End the pause of a queue",
     .explanation = "Where the configuration lists several queues: of all of them, or of the one that --queue names.",
-    .run = run_resume,
+    .each = resume_queue,
 };

@@ -101,11 +101,6 @@ static enum status print_stats(struct session *session, const struct invocation 
     return STATUS_OK;
 }
 
-static int run_stats(struct invocation *invocation)
-{
-    return invocation_run(invocation, print_stats);
-}
-
 const struct subcommand command_stats = {
     .name = "stats",
     .bit = FOR_OPERATOR,
@@ -119,5 +114,5 @@ const struct subcommand command_stats = {
         "last second is not counted. ignored: requests with fields that Sluice does not know, such as mistyped\n"
         "ones. Where the configuration lists several queues, all of them, or the one that --queue names.",
     OWN_OPTIONS(own_settings, struct own),
-    .run = run_stats,
+    .each = print_stats,
 };

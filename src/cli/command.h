@@ -9,6 +9,7 @@
 #include "config/config.h"
 
 struct report;
+struct session;
 
 /* The input of a command from main: everything parsed, checked and merged. */
 struct invocation {
@@ -29,7 +30,9 @@ struct subcommand {
     const char *explanation;   /* paragraphs for its --help; may be NULL */
     const struct setting *own; /* [own_count] options of the command line alone */
     size_t own_count, own_size;
-    int (*run)(struct invocation *invocation); /* returns the exit code */
+    /* One of the two: `run` returns the exit code; invocation_run calls `each` for each queue. */
+    int (*run)(struct invocation *invocation);
+    enum status (*each)(struct session *session, const struct invocation *invocation, struct err *err);
     /* Only for `bench ...`, whose run is benchmark_run. */
     enum status (*measure)(const struct invocation *invocation, struct report *report, struct err *err);
 };

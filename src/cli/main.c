@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "cli/command.h"
+#include "cli/invocation.h"
 
 #define SYSTEM_CONFIG "/etc/sluice/sluice.json"
 #define DEFAULT_MODEL "sluice-mini-en"
@@ -415,7 +415,7 @@ static int run_command(struct invocation *invocation, int argc, char **argv)
         int code = print_error(invocation, &err);
         return status == STATUS_BAD_INPUT ? EX_CONFIG : code;
     }
-    return invocation->command->run(invocation);
+    return command->each ? invocation_run(invocation, command->each) : command->run(invocation);
 }
 
 /* Failing to write standard output is an error, too. If the reader is gone (`| head`), there is no message. */

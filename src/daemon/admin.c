@@ -103,11 +103,9 @@ static enum status list_others(struct admin *admin, struct admin_job *job, struc
         if (is_lost(status)) { return status; }
         if (status == STATUS_OK) { continue; }
         (void)add_remedy(admin, session->queue, false, err);
-        fprintf(to, "{\"served\":false,\"queue\":\"%s\",\"error\":", session->queue);
-        json_put_text(to, err->message);
-        putc('}', to);
+        json_print(to, "{'served':false,'queue':%s,'error':%s}", session->queue, err->message);
     }
-    fputs("],\"left_out\":", to);
+    json_print(to, "],'left_out':");
     session->queue = admin->options.consumers[0].config->queue;
     if (admin->walk_failed.status != STATUS_OK) {
         struct err why = admin->walk_failed;

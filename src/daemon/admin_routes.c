@@ -1,6 +1,7 @@
 #include "daemon/admin_routes.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -31,13 +32,13 @@ static enum status get_queues(struct admin_job *job, struct session *session, FI
     enum status status = counts_read(session, &counts, &heartbeats, err);
     heartbeats_free(&heartbeats);
     TRY(status);
-    fprintf(to, "{\"served\":%s,\"model\":", job->queue ? "true" : "false");
-    json_put_text(to, job->queue ? job->queue->model->name : "");
-    fputs(job->queue ? ",\"tasks\":[" : ",\"tasks\":null", to);
+    json_print(to, "{'served':%hhd,'model':%s,'tasks':", job->queue != NULL, job->queue ? job->queue->model->name : "");
+    fputs(job->queue ? "[" : "null", to);
     const char *between = "";
     for (int task = 0; job->queue && task < TASK_COUNT; task++) {
         if (!head_does(&job->queue->model->head, (enum request_task)task)) { continue; }
-        fprintf(to, "%s\"%s\"", between, task_names[task]);
+        fputs(between, to);
+        json_put_text(to, task_names[task]);
         between = ",";
     }
     fputs(job->queue ? "]," : ",", to);
@@ -77,24 +78,17 @@ static enum status show_letter(void *context, const struct letter *letter, struc
 {
     (void)err;
     struct walk *walk = context;
-    fprintf(walk->to, "{\"queue\":\"%s\",\"letter\":\"%s\",\"age_ms\":%" PRIu64 ",\"fields\":[", walk->session->queue,
-            letter->id, letter->age_ms);
+    json_print(walk->to, "{'queue':%s,'letter':%s,'age_ms':%" PRIu64 ",'fields':[", walk->session->queue, letter->id,
+               letter->age_ms);
     for (size_t i = 0; i + 1 < letter->fields->count; i += 2) {
         const struct resp_value *name = &letter->fields->items[i], *value = name + 1;
-        fputs(i == 0 ? "{\"name\":" : ",{\"name\":", walk->to);
-        json_put_string(walk->to, session_text(name), name->length);
-        fputs(",\"value\":", walk->to);
-        json_put_string(walk->to, session_text(value), value->length < VALUE_BYTES ? value->length : VALUE_BYTES);
-        fprintf(walk->to, ",\"bytes\":%zu}", value->length);
+        fputs(i == 0 ? "" : ",", walk->to);
+        json_print(walk->to, "{'name':%.*s,'value':%.*s,'bytes':%zu}", (int)name->length, session_text(name),
+                   (int)(value->length < VALUE_BYTES ? value->length : VALUE_BYTES), session_text(value),
+                   value->length);
     }
     fputs("]}", walk->to);
     return STATUS_OK;
-}
-
-static void put_next(FILE *to, const char *next)
-{
-    fputs(",\"next\":", to);
-    json_put_text(to, next);
 }
 
 /* Checks `letter` and `cursor`, where they are given. */
@@ -118,11 +112,9 @@ static enum status get_dead(struct admin_job *job, struct session *session, FILE
     struct walk walk = {.session = session, .to = to};
     TRY(check_letter(job, err));
     if (job->values[PARAM_letter]) { return letters_one(session, job->values[PARAM_letter], &walk, show_letter, err); }
-    fprintf(to, "{\"queue\":\"%s\",\"letters\":[", session->queue);
+    json_print(to, "{'queue':%s,'letters':[", session->queue);
     TRY(letters_page(session, &filter, true, job->values[PARAM_cursor], next, &walk, list_letter, err));
-    putc(']', to);
-    put_next(to, next);
-    putc('}', to);
+    json_print(to, "],'next':%s}", next);
     return STATUS_OK;
 }
 
@@ -139,22 +131,18 @@ static enum status get_later(struct admin_job *job, struct session *session, FIL
     snprintf(last, sizeof last, "%lu", from + LATER_PAGE - 1);
     TRY(SESSION_ASK(session, &page, err, "ZRANGE", session_key(session, "later", "", key), first, last, "WITHSCORES"));
     if (page->count == 2 * LATER_PAGE) { snprintf(next, sizeof next, "%lu", from + LATER_PAGE); }
-    fprintf(to, "{\"queue\":\"%s\",\"at\":%" PRIu64 ",\"requests\":[", session->queue, session->redis_ms);
+    json_print(to, "{'queue':%s,'at':%" PRIu64 ",'requests':[", session->queue, session->redis_ms);
     for (size_t i = 0; i + 1 < page->count; i += 2) {
         const char *name = session_text(&page->items[i]);
         enum request_class class;
         struct entry_id entry;
         bool named = request_name_parse(name, page->items[i].length, &class, &entry);
-        fputs(i == 0 ? "{\"request\":" : ",{\"request\":", to);
-        json_put_string(to, name, page->items[i].length);
-        fputs(",\"class\":", to);
-        json_put_text(to, named ? class_names[class] : "");
         double due = strtod(session_text(&page->items[i + 1]), NULL);
-        fprintf(to, ",\"due_at\":%.0f}", due >= 0 && due < 1e15 ? due : 0);
+        fputs(i == 0 ? "" : ",", to);
+        json_print(to, "{'request':%.*s,'class':%s,'due_at':%" PRIu64 "}", (int)page->items[i].length, name,
+                   named ? class_names[class] : "", due >= 0 && due < 1e15 ? (uint64_t)llround(due) : 0);
     }
-    putc(']', to);
-    put_next(to, next);
-    putc('}', to);
+    json_print(to, "],'next':%s}", next);
     return STATUS_OK;
 }
 
@@ -174,22 +162,15 @@ static enum status put_listed(FILE *to, const struct session *session, const str
     uint64_t since_ms = named ? submitted.ms : 0;
     if (facts[DELIVERIES].integer > 0) { since_ms = session->redis_ms - (uint64_t)facts[IDLE].integer; }
     if (!text) { text = resp_field(&fields, "inputs"); }
-    fputs("{\"request\":", to);
-    json_put_text(to, session_text(&facts[NAME]));
-    fputs(",\"worker\":", to);
+    json_print(to, "{'request':%s,'worker':", session_text(&facts[NAME]));
     if (facts[CONSUMER].length > 0) {
         json_put_string(to, facts[CONSUMER].bytes, facts[CONSUMER].length); /* a tool may use any bytes as its name */
     } else {
         fputs("null", to);
     }
-    fprintf(to, ",\"since\":%" PRIu64 ",\"deliveries\":%lld,\"bytes\":%lld,\"id\":", since_ms,
-            facts[DELIVERIES].integer, facts[BYTES].integer);
-    json_put_text(to, session_text(resp_field(&fields, "id")));
-    fputs(",\"tenant\":", to);
-    json_put_text(to, session_text(resp_field(&fields, "tenant")));
-    fputs(",\"text\":", to);
-    json_put_string(to, session_text(text), text ? text->length : 0);
-    putc('}', to);
+    json_print(to, ",'since':%" PRIu64 ",'deliveries':%lld,'bytes':%lld,'id':%s,'tenant':%s,'text':%.*s}", since_ms,
+               facts[DELIVERIES].integer, facts[BYTES].integer, session_text(resp_field(&fields, "id")),
+               session_text(resp_field(&fields, "tenant")), text ? (int)text->length : 0, session_text(text));
     return STATUS_OK;
 }
 
@@ -218,14 +199,12 @@ static enum status get_requests(struct admin_job *job, struct session *session, 
     TRY(session_load(session, SCRIPT_LIST, digest, err));
     TRY(SESSION_ASK(session, &list, err, "EVALSHA", digest, "2", session_key(session, class_streams[class], "", stream),
                     session_key(session, "trouble", "", trouble), job->values[PARAM_state], cursor));
-    fprintf(to, "{\"queue\":\"%s\",\"at\":%" PRIu64 ",\"requests\":[", session->queue, session->redis_ms);
+    json_print(to, "{'queue':%s,'at':%" PRIu64 ",'requests':[", session->queue, session->redis_ms);
     for (size_t i = 1; i < list->count; i++) {
         fputs(i == 1 ? "" : ",", to);
         TRY(put_listed(to, session, &list->items[i], err));
     }
-    putc(']', to);
-    put_next(to, list->count > 0 ? session_text(&list->items[0]) : "");
-    putc('}', to);
+    json_print(to, "],'next':%s}", list->count > 0 ? session_text(&list->items[0]) : "");
     return STATUS_OK;
 }
 
@@ -263,9 +242,9 @@ static int answer_history(struct admin_job *job, struct buffer *body)
 
 static void put_pause(FILE *to, const struct session *session, const struct pause *pause, bool changed)
 {
-    fprintf(to, "{\"queue\":\"%s\",", session->queue);
+    json_print(to, "{'queue':%s,", session->queue);
     answer_put_pause(to, pause);
-    fprintf(to, ",\"changed\":%s}", changed ? "true" : "false");
+    json_print(to, ",'changed':%hhd}", changed);
 }
 
 static enum status post_pause(struct admin_job *job, struct session *session, FILE *to, struct err *err)
@@ -297,10 +276,10 @@ static enum status post_caps(struct admin_job *job, struct session *session, FIL
     long long caps[CAPS];
     for (int i = 0; i < CAPS; i++) { caps[i] = job->values[members[i]] ? atoll(job->values[members[i]]) : -1; }
     TRY(order_caps(session, caps, err));
-    fprintf(to, "{\"queue\":\"%s\",\"caps\":{", session->queue);
+    json_print(to, "{'queue':%s,'caps':{", session->queue);
     for (int i = 0; i < CAPS; i++) {
-        fprintf(to, "%s\"%s\":", i == 0 ? "" : ",", cap_names[i]);
-        fprintf(to, caps[i] > 0 ? "%lld" : "null", caps[i]);
+        fputs(i == 0 ? "" : ",", to);
+        json_print(to, "%s:%+lld", cap_names[i], caps[i] > 0 ? caps[i] : -1);
     }
     fputs("}}", to);
     return STATUS_OK;
@@ -317,9 +296,7 @@ static enum status post_worker(struct admin_job *job, struct session *session, F
     TRY(status);
     if (!alive) { return err_set(err, STATUS_NOT_FOUND, "no such worker is alive on queue %s", session->queue); }
     TRY(order_worker(session, worker, order, err));
-    fprintf(to, "{\"queue\":\"%s\",\"worker\":", session->queue);
-    json_put_text(to, worker);
-    fprintf(to, ",\"order\":\"%s\"}", order);
+    json_print(to, "{'queue':%s,'worker':%s,'order':%s}", session->queue, worker, order);
     return STATUS_OK;
 }
 
@@ -331,12 +308,9 @@ static enum status post_cancel(struct admin_job *job, struct session *session, F
         return err_set(err, STATUS_NOT_FOUND, "no unfinished request has this id%s",
                        found.more ? ", as far as they were searched: there are too many" : "");
     }
-    fprintf(to, "{\"queue\":\"%s\",\"id\":", session->queue);
-    json_put_text(to, job->values[PARAM_id]);
-    for (size_t i = 0; i < found.count; i++) {
-        fprintf(to, "%s\"%s\"", i == 0 ? ",\"requests\":[" : ",", found.names[i]);
-    }
-    fprintf(to, "],\"more\":%s}", found.more ? "true" : "false");
+    json_print(to, "{'queue':%s,'id':%s,'requests':[", session->queue, job->values[PARAM_id]);
+    for (size_t i = 0; i < found.count; i++) { json_print(to, i == 0 ? "%s" : ",%s", found.names[i]); }
+    json_print(to, "],'more':%hhd}", found.more);
     return STATUS_OK;
 }
 
@@ -374,10 +348,9 @@ static enum status post_dead(struct admin_job *job, struct session *session, FIL
     letter_visit_fn *visit = requeue ? requeue_letter : delete_letter;
     TRY(values[PARAM_letter] ? letters_one(session, values[PARAM_letter], &walk, visit, err)
                              : letters_page(session, &filter, false, values[PARAM_cursor], next, &walk, visit, err));
-    fprintf(to, "{\"queue\":\"%s\",\"%s\":%" PRIu64, session->queue, requeue ? "requeued" : "deleted", walk.done);
-    if (requeue) { fprintf(to, ",\"kept\":%" PRIu64, walk.kept); }
-    put_next(to, next);
-    putc('}', to);
+    json_print(to, "{'queue':%s,%s:%" PRIu64, session->queue, requeue ? "requeued" : "deleted", walk.done);
+    if (requeue) { json_print(to, ",'kept':%" PRIu64, walk.kept); }
+    json_print(to, ",'next':%s}", next);
     return STATUS_OK;
 }
 

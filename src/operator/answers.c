@@ -12,35 +12,24 @@
 #include "base/utf8.h"
 #include "schedule/encodings.h"
 
-/* Writes a number, or null for one below `least`. */
-static void put_number(FILE *to, long long number, long long least)
+/* A number that is null for 0, as json_print writes it with %+lld. */
+static long long or_null(uint64_t number)
 {
-    if (number < least) {
-        fputs("null", to);
-    } else {
-        fprintf(to, "%lld", number);
-    }
+    return number > 0 ? (long long)number : -1;
 }
 
 /* ---- queues and workers ---- */
 
-/* The number of requests to do now, as /depth of a daemon counts them. */
-static long long count_depth(const struct queue_counts *counts)
-{
-    long long sum = counts->due;
-    for (int c = 0; c < CLASS_COUNT; c++) { sum += counts->classes[c].unread + counts->classes[c].pending; }
-    return sum;
-}
-
 static void put_days(FILE *to, const struct session *session, const struct queue_counts *counts)
 {
     const char *between = "";
-    fputs(",\"days\":[", to);
+    json_print(to, ",'days':[");
     for (uint64_t ago = DAYS_KEPT; ago-- > 0;) {
         const struct day_counts *day = &counts->days[ago];
         if (day->done + day->errors == 0) { continue; }
-        fprintf(to, "%s{\"at\":%" PRIu64 ",\"done\":%" PRIu64 ",\"errors\":%" PRIu64 "}", between,
-                (session->redis_ms / DAY_MS - ago) * DAY_MS, day->done, day->errors);
+        fputs(between, to);
+        json_print(to, "{'at':%" PRIu64 ",'done':%" PRIu64 ",'errors':%" PRIu64 "}",
+                   (session->redis_ms / DAY_MS - ago) * DAY_MS, day->done, day->errors);
         between = ",";
     }
     putc(']', to);
@@ -48,13 +37,13 @@ static void put_days(FILE *to, const struct session *session, const struct queue
 
 static void put_totals(FILE *to, const struct queue_counts *counts)
 {
-    fprintf(to, ",\"died\":%" PRIu64 ",\"ignored\":%" PRIu64 ",\"since\":", counts->died, counts->ignored);
-    put_number(to, (long long)counts->since_ms, 1);
-    fputs(",\"ended\":{", to);
+    json_print(to, ",'died':%" PRIu64 ",'ignored':%" PRIu64 ",'since':%+lld,'ended':{", counts->died, counts->ignored,
+               or_null(counts->since_ms));
     for (int i = 0; i < CLASS_COUNT; i++) {
-        fprintf(to, "%s\"%s\":{\"done\":%" PRIu64, i == 0 ? "" : ",", class_names[i], counts->ended[i][CODE_NONE]);
+        fputs(i == 0 ? "" : ",", to);
+        json_print(to, "%s:{'done':%" PRIu64, class_names[i], counts->ended[i][CODE_NONE]);
         for (int end = CODE_NONE + 1; end < ENDS; end++) {
-            if (counts->ended[i][end] > 0) { fprintf(to, ",\"%s\":%" PRIu64, end_name(end), counts->ended[i][end]); }
+            if (counts->ended[i][end] > 0) { json_print(to, ",%s:%" PRIu64, end_name(end), counts->ended[i][end]); }
         }
         putc('}', to);
     }
@@ -63,84 +52,69 @@ static void put_totals(FILE *to, const struct queue_counts *counts)
 
 void answer_put_pause(FILE *to, const struct pause *pause)
 {
-    fprintf(to, "\"paused\":%s,\"paused_since_ms\":", pause->on ? "true" : "false");
-    put_number(to, (long long)pause->since_ms, 1);
-    fputs(",\"paused_until_ms\":", to);
-    put_number(to, (long long)pause->until_ms, 1);
-    fputs(",\"paused_by\":", to);
-    json_put_text(to, pause->by);
-    fputs(",\"paused_why\":", to);
-    json_put_text(to, pause->why);
+    json_print(to, "'paused':%hhd,'paused_since_ms':%+lld,'paused_until_ms':%+lld,'paused_by':%s,'paused_why':%s",
+               pause->on, or_null(pause->since_ms), or_null(pause->until_ms), pause->by, pause->why);
 }
 
 void answer_put_counts(FILE *to, const struct session *session, const struct queue_counts *counts)
 {
-    fprintf(to, "\"queue\":\"%s\",", session->queue);
+    long long depth = counts->due; /* the number of requests to do now, as /depth of a daemon counts them */
+    char reason[32] = "";
+    json_print(to, "'queue':%s,", session->queue);
     answer_put_pause(to, &counts->pause);
-    fputs(",\"classes\":{", to);
+    json_print(to, ",'classes':{");
     for (int i = 0; i < CLASS_COUNT; i++) {
-        fprintf(to, "%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":", i == 0 ? "" : ",", class_names[i],
-                counts->classes[i].unread, counts->classes[i].pending);
-        put_number(to, counts->classes[i].wait_ms, 0);
-        fputs(",\"cap\":", to);
-        put_number(to, counts->classes[i].cap, 1);
-        fprintf(to, ",\"above_cap\":%lld,\"oldest_ms\":", counts_above_cap(counts, i));
-        put_number(to, counts->classes[i].oldest_ms, 0);
-        putc('}', to);
+        const struct class_counts *of = &counts->classes[i];
+        depth += of->unread + of->pending;
+        fputs(i == 0 ? "" : ",", to);
+        json_print(to,
+                   "%s:{'unread':%lld,'pending':%lld,'wait_ms':%+lld,'cap':%+lld,'above_cap':%lld,'oldest_ms':%+lld}",
+                   class_names[i], of->unread, of->pending, of->wait_ms, or_null((uint64_t)of->cap),
+                   counts_above_cap(counts, i), of->oldest_ms);
     }
-    fputs("},\"cap_later\":", to);
-    put_number(to, counts->cap_later, 1);
-    fprintf(to,
-            ",\"depth\":%lld,\"later\":%lld,\"due\":%lld,\"dead\":%lld,\"dead_bytes\":%lld,\"workers\":%zu,"
-            "\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu,\"tight\":%zu,\"reason\":",
-            count_depth(counts), counts->later, counts->due, counts->dead, counts->dead_bytes, counts->workers,
-            counts->quiet, counts->devices, counts->devices_lost, counts->tight);
-    if (counts->tight == 0) {
-        fputs("null", to);
-    } else {
-        fprintf(to, "\"memory:%lu%%\"", strtoul(counts->reason + strcspn(counts->reason, "0123456789"), NULL, 10));
+    if (counts->tight > 0) {
+        snprintf(reason, sizeof reason, "memory:%lu%%",
+                 strtoul(counts->reason + strcspn(counts->reason, "0123456789"), NULL, 10));
     }
-    fputs(",\"precisions\":{", to);
+    json_print(to,
+               "},'cap_later':%+lld,'depth':%lld,'later':%lld,'due':%lld,'dead':%lld,'dead_bytes':%lld,'workers':%zu,"
+               "'quiet':%zu,'devices':%lu,'devices_lost':%lu,'tight':%zu,'reason':%s,'precisions':{",
+               counts->cap_later > 0 ? counts->cap_later : -1, depth, counts->later, counts->due, counts->dead,
+               counts->dead_bytes, counts->workers, counts->quiet, counts->devices, counts->devices_lost, counts->tight,
+               reason);
     for (size_t i = 0; i < PRECISIONS_MAX && counts->precisions[i].workers > 0; i++) {
         fputs(i == 0 ? "" : ",", to);
-        json_put_string(to, counts->precisions[i].name, strlen(counts->precisions[i].name));
-        fprintf(to, ":%zu", counts->precisions[i].workers);
+        json_print(to, "%s:%zu", counts->precisions[i].name, counts->precisions[i].workers);
     }
-    fputs("},\"pinned_precision\":", to);
-    json_put_text(to, counts->pinned);
+    json_print(to, "},'pinned_precision':%s", counts->pinned);
     put_totals(to, counts);
     put_days(to, session, counts);
-    fprintf(to, ",\"at\":%" PRIu64, session->redis_ms);
+    json_print(to, ",'at':%" PRIu64, session->redis_ms);
 }
 
 static void put_worker(FILE *to, const struct heartbeat_line *line)
 {
     char value[64];
-    fputs("{\"worker\":", to);
-    json_put_text(to, line->worker);
+    json_print(to, "{'worker':%s", line->worker);
     for (size_t i = 0; heartbeat_words[i]; i++) {
         heartbeat_value(line, heartbeat_words[i], value, sizeof value);
-        fprintf(to, ",\"%s\":", heartbeat_words[i]);
+        double number = strtod(value, NULL);
         if (i == 0) {
-            json_put_text(to, value);
+            json_print(to, ",%s:%s", heartbeat_words[i], value);
         } else {
-            double number = strtod(value, NULL);
-            fprintf(to, "%.15g", isfinite(number) ? number : 0);
+            json_print(to, ",%s:%g", heartbeat_words[i], isfinite(number) ? number : 0);
         }
     }
     for (size_t i = 0; heartbeat_more_words[i]; i++) {
-        fprintf(to, ",\"%s\":", heartbeat_more_words[i]);
-        json_put_text(to, heartbeat_value(line, heartbeat_more_words[i], value, sizeof value));
+        json_print(to, ",%s:%s", heartbeat_more_words[i],
+                   heartbeat_value(line, heartbeat_more_words[i], value, sizeof value));
     }
-    fprintf(to, ",\"spoke_ms_ago\":%" PRIu64 ",\"alive\":%s,\"ordered\":", line->age_ms,
-            line->alive ? "true" : "false");
-    json_put_text(to, line->command);
-    putc('}', to);
+    json_print(to, ",'spoke_ms_ago':%" PRIu64 ",'alive':%hhd,'ordered':%s}", line->age_ms, line->alive, line->command);
 }
 
 void answer_put_workers(FILE *to, const struct session *session, const struct heartbeats *heartbeats)
 {
-    fprintf(to, "{\"queue\":\"%s\",\"workers\":[", session->queue);
+    json_print(to, "{'queue':%s,'workers':[", session->queue);
     for (size_t i = 0; i < heartbeats->count; i++) {
         fputs(i == 0 ? "" : ",", to);
         put_worker(to, &heartbeats->lines[i]);
@@ -150,41 +124,32 @@ void answer_put_workers(FILE *to, const struct session *session, const struct he
 
 /* ---- dead letters and requests ---- */
 
-static void put_field(FILE *to, const struct letter *letter, const char *key, const char *field)
-{
-    const struct resp_value *value = resp_field(letter->fields, field);
-    fprintf(to, ",\"%s\":", key);
-    if (value && value->bytes && value->length > 0) {
-        json_put_string(to, value->bytes, value->length);
-    } else {
-        fputs("null", to);
-    }
-}
-
 void answer_put_letter(FILE *to, const struct session *session, const struct letter *letter)
 {
-    const struct resp_value *attempts = resp_field(letter->fields, "_attempts");
-    fprintf(to, "{\"queue\":\"%s\",\"letter\":\"%s\"", session->queue, letter->id);
-    put_field(to, letter, "code", "_code");
-    put_field(to, letter, "entry", "_entry");
-    put_field(to, letter, "id", "id");
-    put_field(to, letter, "tenant", "_tenant");
-    fprintf(to, ",\"attempts\":%llu,\"age_ms\":%" PRIu64, strtoull(session_text(attempts), NULL, 10), letter->age_ms);
-    put_field(to, letter, "message", "_message");
+    static const char *const fields[] = {"code", "entry", "id", "tenant", "attempts", "message"};
+    json_print(to, "{'queue':%s,'letter':%s", session->queue, letter->id);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%s%s", strcmp(fields[i], "id") == 0 ? "" : "_", fields[i]);
+        const struct resp_value *value = resp_field(letter->fields, name);
+        if (strcmp(fields[i], "attempts") == 0) {
+            json_print(to, ",'attempts':%llu,'age_ms':%" PRIu64, strtoull(session_text(value), NULL, 10),
+                       letter->age_ms);
+        } else if (value && value->bytes && value->length > 0) {
+            json_print(to, ",%s:%.*s", fields[i], (int)value->length, value->bytes);
+        } else {
+            json_print(to, ",%s:null", fields[i]);
+        }
+    }
     putc('}', to);
 }
 
 void answer_put_place(FILE *to, const char *id, const struct place *place)
 {
-    fputs("{\"id\":", to);
-    json_put_string(to, id, strlen(id));
-    fprintf(to, ",\"status\":\"%s\"", place->status);
-    if (place->name[0] != '\0') { fprintf(to, ",\"entry\":\"%s\"", place->name); }
-    if (place->worker[0] != '\0') {
-        fputs(",\"worker\":", to);
-        json_put_string(to, place->worker, strlen(place->worker));
-    }
-    if (place->due_at > 0) { fprintf(to, ",\"due_at\":%.0f", place->due_at); }
+    json_print(to, "{'id':%.*s,'status':%s", (int)strlen(id), id, place->status);
+    if (place->name[0] != '\0') { json_print(to, ",'entry':%s", place->name); }
+    if (place->worker[0] != '\0') { json_print(to, ",'worker':%s", place->worker); }
+    if (place->due_at > 0) { json_print(to, ",'due_at':%" PRIu64, (uint64_t)place->due_at); }
     putc('}', to);
 }
 
@@ -245,13 +210,6 @@ static enum status put_numbers(FILE *to, const struct resp_value *reply, const s
     return status;
 }
 
-/* Writes a value that is JSON already. Errors: STATUS_BAD_INPUT. */
-static enum status put_json(FILE *to, const struct resp_value *value, struct err *err)
-{
-    if (!json_put_value(to, value->bytes, value->length)) { return err_set(err, STATUS_BAD_INPUT, "it is not JSON"); }
-    return STATUS_OK;
-}
-
 /* True if it can be printed unquoted: digits with at most one point between them. */
 static bool is_plain_number(const struct resp_value *value)
 {
@@ -276,7 +234,10 @@ static enum status put_reply_field(FILE *to, const struct resp_value *reply, con
                                          "attempts", "count",  "retryable", "index",      "retry_after_ms", NULL};
     static const char *const json[] = {"labels", "top", NULL};
     if (numbers) { return put_numbers(to, reply, value, err); }
-    if (is_any(name, json)) { return put_json(to, value, err); }
+    if (is_any(name, json)) {
+        return json_put_value(to, value->bytes, value->length) ? STATUS_OK
+                                                               : err_set(err, STATUS_BAD_INPUT, "it is not JSON");
+    }
     if (is_any(name, counts) && is_plain_number(value)) {
         fwrite(value->bytes, 1, value->length, to);
     } else {
@@ -288,8 +249,7 @@ static enum status put_reply_field(FILE *to, const struct resp_value *reply, con
 enum status answer_put_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err)
 {
     static const char *const encoded[] = {"embedding", "scores", NULL};
-    fputs("{\"id\":", to);
-    json_put_string(to, id, strlen(id));
+    json_print(to, "{'id':%.*s", (int)strlen(id), id);
     for (size_t i = 0; i + 1 < reply->count; i += 2) {
         const struct resp_value *name = &reply->items[i], *value = &reply->items[i + 1];
         bool numbers = is_any(name, encoded);
@@ -297,9 +257,7 @@ enum status answer_put_reply(FILE *to, const char *id, const struct resp_value *
             return err_set(err, STATUS_BAD_INPUT, "%s: this is not a reply of Sluice", id);
         }
         if (resp_equals(name, "id")) { continue; }
-        putc(',', to);
-        json_put_string(to, name->bytes, name->length);
-        putc(':', to);
+        json_print(to, ",%.*s:", (int)name->length, name->bytes);
         if (put_reply_field(to, reply, name, value, numbers, err) != STATUS_OK) {
             return err_prefix(err, "%s: %s", id, name->bytes);
         }
@@ -310,36 +268,35 @@ enum status answer_put_reply(FILE *to, const char *id, const struct resp_value *
 
 /* ---- stories ---- */
 
+/* Writes a member, unless it is "" or 0. */
 static void put_if_text(FILE *to, const char *key, const char *text)
 {
-    if (text[0] == '\0') { return; }
-    fprintf(to, ",\"%s\":", key);
-    json_put_string(to, text, strlen(text));
+    if (text[0] != '\0') { json_print(to, ",%s:%s", key, text); }
 }
 
 static void put_if_number(FILE *to, const char *key, uint64_t number)
 {
-    if (number > 0) { fprintf(to, ",\"%s\":%" PRIu64, key, number); }
+    if (number > 0) { json_print(to, ",%s:%" PRIu64, key, number); }
 }
 
 void answer_put_story(FILE *to, const struct session *session, const char *id, const struct story *story)
 {
-    fprintf(to, "{\"queue\":\"%s\"", session->queue);
+    json_print(to, "{'queue':%s", session->queue);
     put_if_text(to, "id", id);
     put_if_text(to, "status", story->status);
     put_if_text(to, "name", story->name);
     put_if_text(to, "class", story->name[0] ? class_names[story->class] : "");
     for (size_t i = 1; i < story->unfinished.count; i++) {
-        fprintf(to, "%s\"%s\"%s", i == 1 ? ",\"others\":[" : ",", story->unfinished.names[i],
-                i + 1 == story->unfinished.count ? "]" : "");
+        json_print(to, i == 1 ? ",'others':[%s" : ",%s", story->unfinished.names[i]);
     }
-    if (story->unfinished.more) { fputs(",\"unsearched\":true", to); }
+    if (story->unfinished.count > 1) { putc(']', to); }
+    if (story->unfinished.more) { json_print(to, ",'unsearched':true"); }
     put_if_text(to, "tenant", story->tenant);
     put_if_number(to, "at", story->now_ms);
     put_if_number(to, "submitted_at", story->first_ms);
     put_if_text(to, "worker", story->worker);
     put_if_text(to, "consumer", story->consumer);
-    if (story->idle) { fputs(",\"worker_held_nothing\":true", to); }
+    if (story->idle) { json_print(to, ",'worker_held_nothing':true"); }
     put_if_number(to, "held_since", story->held_ms);
     put_if_number(to, "worker_spoke_at", story->spoke_ms);
     put_if_number(to, "deliveries", story->deliveries);
@@ -353,13 +310,14 @@ void answer_put_story(FILE *to, const struct session *session, const char *id, c
     put_if_text(to, "message", story->message);
     put_if_text(to, "ignored", story->ignored);
     put_if_text(to, "letter", story->letter);
-    if (story->letter_gone) { fputs(",\"letter_gone\":true", to); }
-    if (story->letters_left) { fputs(",\"letters_left\":true", to); }
+    if (story->letter_gone) { json_print(to, ",'letter_gone':true"); }
+    if (story->letters_left) { json_print(to, ",'letters_left':true"); }
     put_if_number(to, "expires_at", story->expires_ms);
-    fputs(",\"events\":[", to);
+    json_print(to, ",'events':[");
     for (size_t i = 0; i < story->event_count; i++) {
         const struct story_event *event = &story->events[i];
-        fprintf(to, "%s{\"at\":%" PRIu64, i == 0 ? "" : ",", event->at_ms);
+        fputs(i == 0 ? "" : ",", to);
+        json_print(to, "{'at':%" PRIu64, event->at_ms);
         put_if_text(to, "event", event->name);
         put_if_text(to, "text", event->text);
         putc('}', to);

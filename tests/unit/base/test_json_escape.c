@@ -92,3 +92,16 @@ TEST(values_as_they_are)
     assert_string_equal(text, "[\"a\\u009b\\u007f\\n\",1]");
     free(text);
 }
+
+TEST(printed_by_a_format)
+{
+    char *text;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    json_print(to, "{'a':%s,'b':%s,'c':%.*s,'d':%hhd,'e':%+lld,'f':%+lld,", "x\"", "", 2, "yes", true, -1ll, 7ll);
+    json_print(to, "'g':[%d,%lld,%u,%lu,%zu,%g]}", -3, -4ll, 5u, 6ul, (size_t)7, 0.1);
+    fclose(to);
+    assert_string_equal(text, "{\"a\":\"x\\\"\",\"b\":null,\"c\":\"ye\",\"d\":true,\"e\":null,\"f\":7,"
+                              "\"g\":[-3,-4,5,6,7,0.1]}");
+    free(text);
+}
