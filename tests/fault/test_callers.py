@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from case import SluiceCase, scaled
+from case import RedisCase, SluiceCase, scaled
 from corpus import texts
 from daemon import SOURCE
 
@@ -107,16 +107,11 @@ class Callers(SluiceCase):
         print(f"killed with {held} requests in hand; the last answer came within {self.callers.longest:.1f} s")
 
 
-class Neighbours(SluiceCase):
+class Neighbours(RedisCase):
     """Leases last a minute: a worker that waits for one to end would not finish before the test does."""
 
     lease_ms = 60_000
 
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
 
     def start_holder(self):
         """Starts a worker and waits until its window holds 30 requests."""

@@ -4,7 +4,7 @@ no request is lost. The null engine simulates the devices; its vectors are those
 import json
 import re
 
-from case import SluiceCase
+from case import RedisCase
 from checker import Checker
 from corpus import texts
 from daemon import FAULTY
@@ -14,12 +14,9 @@ from vectors import Reference
 WORD = "kernel"  # the word that triggers a fault; no other text of these tests has it
 
 
-class Devices(SluiceCase):
+class Devices(RedisCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
         self.healthy = [text.replace(WORD, "music") for text in texts(200, seed=6)]
 
     def reference(self, model=None, **options):

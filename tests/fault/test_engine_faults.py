@@ -2,7 +2,7 @@
 request that crashes the worker is poison, and those that only shared its batch get their vectors."""
 # ctest-cost: 25
 
-from case import SOON, SluiceCase, scaled
+from case import SOON, RedisCase, SluiceCase, scaled
 from corpus import texts
 from history import History
 from producer import Journal
@@ -11,14 +11,11 @@ from vectors import decode_f32
 WORD = "kernel"  # the word that triggers a fault; no other text of these tests has it
 
 
-class EngineFaults(SluiceCase):
+class EngineFaults(RedisCase):
     lease_ms = SOON
 
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
         self.healthy = [text.replace(WORD, "music") for text in texts(60, seed=1)]
 
     def serve(self, *faults, flags=("--backoff-ms", "20", "--backoff-cap-ms", "60"), wait=True, **options):

@@ -10,7 +10,7 @@ import signal
 import struct
 import subprocess
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 from daemon import BINARY
 from vectors import Reference
@@ -18,14 +18,9 @@ from vectors import Reference
 ON_GPUS = os.path.join(os.path.dirname(BINARY), "tests", "sluice_on_gpus")
 
 
-class Gpus(SluiceCase):
+class Gpus(RedisCase):
     lease_ms = 2000  # slow: every matrix product is three plain loops
 
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
 
     def serve(self, *flags):
         return self.make("--backend", "cuda", "--threads", "8", *flags).start().wait_ready(self.client)

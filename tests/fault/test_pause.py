@@ -5,17 +5,12 @@ again."""
 import signal
 import time
 
-from case import SOON, SluiceCase, scaled
+from case import SOON, RedisCase, scaled
 
 
-class Pause(SluiceCase):
+class Pause(RedisCase):
     lease_ms = SOON
 
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
 
     def finish(self, load, **options):
         load.stop()

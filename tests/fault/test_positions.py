@@ -4,7 +4,7 @@ no other request is charged, and isolating it costs at most 2 log2(n) + 1 additi
 
 import math
 
-from case import SCALE, SOON, SluiceCase
+from case import SCALE, SOON, RedisCase
 from corpus import texts
 from producer import Journal
 
@@ -12,12 +12,9 @@ WORD = "kernel"
 SIZES = range(1, 34)
 
 
-class Positions(SluiceCase):
+class Positions(RedisCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
         self.healthy = [text.replace(WORD, "music") for text in texts(600, seed=3, longest=6)]
 
     def serve(self, fault, *flags, queue=None):

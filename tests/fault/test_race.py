@@ -2,18 +2,13 @@
 
 import signal
 
-from case import SOON, SluiceCase
+from case import SOON, RedisCase
 from history import History
 
 
-class Race(SluiceCase):
+class Race(RedisCase):
     lease_ms = SOON
 
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
 
     def slow_daemon(self, ms, fault="slow"):
         return self.make_faulty(self.server, faults=[f"{fault}:{{kernel}}:{ms}"]).start().wait_ready(self.client)

@@ -1,7 +1,7 @@
 """A table of everything that can be wrong with each field of a request, in one queue with healthy requests in between: each
 bad one gets an error reply with the right code whose message names the field, and the healthy ones their vectors."""
 
-from case import SluiceCase
+from case import RedisCase
 
 LARGE = "9" * 10_000_000
 NOT_UTF8 = (b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xc0\x80")
@@ -30,13 +30,10 @@ TABLE = {
 }
 
 
-class BadFields(SluiceCase):
+class BadFields(RedisCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
         self.daemon = self.start_daemon(self.server, model=self.make_model(prompts={"query": "find: "}))
-        self.sender = self.producer(self.server)
         self.bad = []
 
     def send(self, fields, code, names, index=None):

@@ -1,17 +1,14 @@
 """Whatever a producer writes into the stream, it gets an error reply that names the field, its entry is acknowledged,
 and no other request is affected."""
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 
 
-class BadRequests(SluiceCase):
+class BadRequests(RedisCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
         self.daemon = self.start_daemon(self.server)
-        self.sender = self.producer(self.server)
         self.bad = []
 
     def send(self, fields, code, names, named=True):

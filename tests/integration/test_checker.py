@@ -4,7 +4,7 @@ Python replace it and do what a correct daemon would do, or what a broken one wo
 
 import struct
 
-from case import SluiceCase
+from case import RedisCase
 from checker import Checker
 
 QUEUE = "test"
@@ -57,12 +57,9 @@ class FakeWorker:
         pipe.execute()
 
 
-class CheckerFinds(SluiceCase):
+class CheckerFinds(RedisCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
         self.worker = FakeWorker(self.client)
         self.requests = self.sender.submit_many([f"text {n}" for n in range(5)], encoding="f32")
         self.requests.append(self.sender.submit("named", id="name-1", encoding="f32"))

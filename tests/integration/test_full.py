@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 
 MIB = 1 << 20
@@ -32,12 +32,8 @@ class Watch:
         return self.peak / self.most
 
 
-class Full(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
+class Full(RedisCase):
+    redis_options = {"aof": None}
 
     def start_paused(self, **options):
         """Starts a daemon that joins and claims nothing, so that its own share of Redis' memory is already used."""

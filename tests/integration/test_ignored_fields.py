@@ -5,16 +5,10 @@ such requests."""
 import json
 import re
 
-from case import SluiceCase
+from case import RedisCase
 
 
-class IgnoredFields(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class IgnoredFields(RedisCase):
     def ignored(self, request):
         return (self.sender.reply(request).get(b"ignored") or b"").decode()
 

@@ -5,19 +5,14 @@ import json
 import re
 import signal
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 from producer import Journal
 
 
-class Operations(SluiceCase):
+class Operations(RedisCase):
     brief = ("--lease-ms", "2000")  # for workers that get no orders, and whose leases the test waits for
 
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
 
     def stats(self):
         return json.loads(self.sluice("stats", "--json"))

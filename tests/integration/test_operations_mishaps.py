@@ -8,22 +8,17 @@ import signal
 import struct
 
 import daemon as daemon_module
-from case import SluiceCase
+from case import RedisCase, SluiceCase
 from corpus import texts
 
 SHIM = os.path.join(os.path.dirname(daemon_module.BINARY), "tests", "libclock_shim.so")
 HOUR_MS = 3600_000
 
 
-class WrongTypes(SluiceCase):
+class WrongTypes(RedisCase):
     """The key holds somebody else's value; the daemon goes on without the key and never overwrites it (except for
     replies)."""
 
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
 
     def goes_on_beside(self, *names, before=True):
         keys = [self.sender.key(name) for name in names]

@@ -11,7 +11,7 @@ import subprocess
 from unittest.mock import ANY
 
 from acl import make_user
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 from daemon import BINARY, SOURCE
 from vectors import decode_f32
@@ -20,13 +20,7 @@ HOST = re.sub("[^A-Za-z0-9.]", "-", os.uname().nodename)  # as worker names spel
 USAGE, DATAERR, NOINPUT, UNAVAILABLE, IOERR = 64, 65, 66, 69, 74
 
 
-class Operator(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class Operator(RedisCase):
     def sluice(self, *arguments, code=0):
         """Returns also the standard error of a command that must fail."""
         return super().sluice(*arguments, code=code) + (self.said if code else "")

@@ -3,7 +3,7 @@
 
 import json
 
-from case import SluiceCase
+from case import RedisCase
 from proxy import Proxy
 from scripts import Desk, End, Park
 
@@ -15,13 +15,7 @@ for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'text', 'x', 'i
 """
 
 
-class OwnId(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class OwnId(RedisCase):
     def get(self, id, status=None):
         """Returns the place of an unfinished request, or the status of a reply."""
         if status:

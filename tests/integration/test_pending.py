@@ -5,18 +5,12 @@ of any name that are not workers. Each is answered, once, while the workers go o
 
 import json
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 from producer import Request
 
 
-class Pending(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class Pending(RedisCase):
     def pause(self):
         self.client.set(self.sender.key("paused"), 1)
         self.wait_paused(self.client)

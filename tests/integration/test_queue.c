@@ -17,265 +17,211 @@ static void expect_empty(struct redis_fixture *redis)
 
 /* --- The straight line -------------------------------------------------------------------------------------------- */
 
-TEST_WITH(entry_to_reply, redis_setup, redis_teardown)
+DESK_TEST(entry_to_reply)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello notify 1 meta kept");
-    assert_int_equal(desk_read(&desk, 10, 0), 1);
-    assert_string_equal(desk.held.first->identity.id, "a");
-    assert_int_equal(desk.held.first->identity.origin, ORIGIN_NEW);
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_false(desk.last.failed);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
+    assert_int_equal(desk_read(desk, 10, 0), 1);
+    assert_string_equal(desk->held.first->identity.id, "a");
+    assert_int_equal(desk->held.first->identity.origin, ORIGIN_NEW);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_false(desk->last.failed);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     char expected[256];
-    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk.held.first->identity.name);
+    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk->held.first->identity.name);
     redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
     redis_expect(redis, "8", "HSTRLEN " Q "reply:a embedding");
-    redis_expect(redis, desk.held.first->identity.name, "LPOP " Q "wake:a");
+    redis_expect(redis, desk->held.first->identity.name, "LPOP " Q "wake:a");
     expect_empty(redis);
-    desk_close(&desk);
 }
 
-TEST_WITH(blocked_read_returns_with_the_entry, redis_setup, redis_teardown)
+DESK_TEST(blocked_read_returns_with_the_entry)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    queue_execute(desk.queue, &(struct action)DESK_READ(4, 2000));
-    desk_wait_blocked(&desk, redis);
+    queue_execute(desk->queue, &(struct action)DESK_READ(4, 2000));
+    desk_wait_blocked(desk, redis);
     redis_do(redis, "XADD " STREAM " * text hello");
-    desk_wait(&desk, EVENT_ENTRIES);
-    assert_int_equal(desk.held.count, 1);
-    desk_close(&desk);
+    desk_wait(desk, EVENT_ENTRIES);
+    assert_int_equal(desk->held.count, 1);
 }
 
-TEST_WITH(unblock_ends_a_blocked_read, redis_setup, redis_teardown)
+DESK_TEST(unblock_ends_a_blocked_read)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    queue_execute(desk.queue, &(struct action)DESK_READ(4, 600000));
-    desk_wait_blocked(&desk, redis);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_UNBLOCK});
-    desk_wait(&desk, EVENT_ENTRIES);
-    assert_false(desk.last.failed);
-    assert_int_equal(desk.last.entries.count, 0);
-    desk_close(&desk);
+    queue_execute(desk->queue, &(struct action)DESK_READ(4, 600000));
+    desk_wait_blocked(desk, redis);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_UNBLOCK});
+    desk_wait(desk, EVENT_ENTRIES);
+    assert_false(desk->last.failed);
+    assert_int_equal(desk->last.entries.count, 0);
 }
 
-TEST_WITH(many_settles_are_one_event, redis_setup, redis_teardown)
+DESK_TEST(many_settles_are_one_event)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     for (int i = 0; i < 200; i++) { redis_do(redis, "XADD " STREAM " * text hello"); }
-    assert_int_equal(desk_read(&desk, 1000, 0), 200);
-    for (struct request *request = desk.held.first; request; request = request->next) { request->output.notify = true; }
-    size_t before = desk.count;
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.count, before + 1);
-    assert_int_equal(desk.held.count, 200);
+    assert_int_equal(desk_read(desk, 1000, 0), 200);
+    for (struct request *request = desk->held.first; request; request = request->next) {
+        request->output.notify = true;
+    }
+    size_t before = desk->count;
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->count, before + 1);
+    assert_int_equal(desk->held.count, 200);
     expect_empty(redis);
     redis_expect(redis, "405", "DBSIZE"); /* replies, wake tokens, three streams, meta, alive */
-    desk_close(&desk);
 }
 
 /* A reply is the same whether the settle carries it or it was staged. */
-TEST_WITH(large_replies_are_staged, redis_setup, redis_teardown)
+DESK_TEST(large_replies_are_staged)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    desk.padding = 5000;
+    desk->padding = 5000;
     redis_do(redis, "XADD " STREAM " * id a text hello notify 1 meta kept ttl 500");
     redis_do(redis, "XADD " STREAM " * id b text hello");
-    assert_int_equal(desk_read(&desk, 10, 0), 2);
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
+    assert_int_equal(desk_read(desk, 10, 0), 2);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     char expected[256];
-    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk.held.first->identity.name);
+    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk->held.first->identity.name);
     redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
     redis_expect(redis, "13", "HLEN " Q "reply:a");
     redis_expect(redis, "500", "TTL " Q "reply:a");
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:b embedding");
-    redis_expect(redis, desk.held.first->identity.name, "LPOP " Q "wake:a");
+    redis_expect(redis, desk->held.first->identity.name, "LPOP " Q "wake:a");
     redis_expect(redis, "[]", "KEYS *stage*");
     redis_do(redis, "INFO commandstats");
     assert_non_null(strstr(redis->text, "cmdstat_rename:calls=2,"));
     expect_empty(redis);
-    desk_close(&desk);
 }
 
 /* When a settle fails, its staged reply is removed; the next settle carries the reply itself. */
-TEST_WITH(a_staged_reply_goes_with_a_settle_that_fails, redis_setup, redis_teardown)
+DESK_TEST(a_staged_reply_goes_with_a_settle_that_fails)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    desk.padding = 5000;
+    desk->padding = 5000;
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello ttl 5000");
-    assert_int_equal(desk_read(&desk, 10, 0), 1);
+    assert_int_equal(desk_read(desk, 10, 0), 1);
     redis_do(redis, "RENAME " STREAM " " Q "aside");
     redis_do(redis, "SET " STREAM " junk");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_AGAIN);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_AGAIN);
     redis_expect(redis, "[]", "KEYS *stage*");
     redis_do(redis, "RENAME " Q "aside " STREAM);
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "5000", "TTL " Q "reply:a");
-    desk_close(&desk);
 }
 
 /* The transaction that stages a reply cannot load scripts that Redis has forgotten; the settle after it can. */
-TEST_WITH(a_staged_reply_survives_forgotten_scripts, redis_setup, redis_teardown)
+DESK_TEST(a_staged_reply_survives_forgotten_scripts)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    desk.padding = 5000;
+    desk->padding = 5000;
     redis_do(redis, "XADD " STREAM " * id a text hello");
-    assert_int_equal(desk_read(&desk, 10, 0), 1);
+    assert_int_equal(desk_read(desk, 10, 0), 1);
     redis_do(redis, "SCRIPT FLUSH");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_AGAIN);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_AGAIN);
     redis_expect(redis, "[]", "KEYS *stage*");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
-    assert_false(desk_lost(&desk));
-    desk_close(&desk);
+    assert_false(desk_lost(desk));
 }
 
-TEST_WITH(a_late_staged_reply_leaves_nothing, redis_setup, redis_teardown)
+DESK_TEST(a_late_staged_reply_leaves_nothing)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    desk.padding = 5000;
+    desk->padding = 5000;
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    assert_int_equal(desk_read(&desk, 10, 0), 1);
+    assert_int_equal(desk_read(desk, 10, 0), 1);
     redis_do(redis, "XACK " STREAM " sluice 5-1");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_LATE);
     redis_expect(redis, "0", "EXISTS " Q "reply:a");
     redis_expect(redis, "[]", "KEYS *stage*");
-    desk_close(&desk);
 }
 
-TEST_WITH(a_second_settle_is_late, redis_setup, redis_teardown)
+DESK_TEST(a_second_settle_is_late)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * text hello");
-    desk_read(&desk, 1, 0);
-    desk_settle(&desk, OUTCOME_DONE);
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
-    desk_close(&desk);
+    desk_read(desk, 1, 0);
+    desk_settle(desk, OUTCOME_DONE);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_LATE);
 }
 
-TEST_WITH(errors_and_dead_letters, redis_setup, redis_teardown)
+DESK_TEST(errors_and_dead_letters)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
-    desk_settle(&desk, OUTCOME_DEAD);
+    desk_read(desk, 1, 0);
+    desk_settle(desk, OUTCOME_DEAD);
     redis_expect(redis, "[error internal broken 1 1]", "HMGET " Q "reply:a status code message retryable attempts");
     redis_expect(redis, "1", "XLEN " Q "dead");
     expect_empty(redis);
-    desk_close(&desk);
 }
 
-TEST_WITH(deferred_requests_come_back_as_the_next_attempt, redis_setup, redis_teardown)
+DESK_TEST(deferred_requests_come_back_as_the_next_attempt)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
     char name[REQUEST_NAME_MAX];
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
-    snprintf(name, sizeof name, "%s", desk.held.first->identity.name);
-    desk_settle(&desk, OUTCOME_DEFER);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
-    request_free(request_list_pop(&desk.held));
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(&desk, EVENT_PROMOTED);
-    assert_true(desk.last.promoted.next_due_in_ms == UINT64_MAX);
-    assert_int_equal(desk_read(&desk, 1, 0), 1);
-    assert_string_equal(desk.held.first->identity.name, name);
-    assert_string_equal(desk.held.first->identity.id, "a");
-    assert_int_equal(desk.held.first->retry.attempt, 2);
-    desk_settle(&desk, OUTCOME_DONE);
+    desk_read(desk, 1, 0);
+    snprintf(name, sizeof name, "%s", desk->held.first->identity.name);
+    desk_settle(desk, OUTCOME_DEFER);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
+    request_free(request_list_pop(&desk->held));
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(desk, EVENT_PROMOTED);
+    assert_true(desk->last.promoted.next_due_in_ms == UINT64_MAX);
+    assert_int_equal(desk_read(desk, 1, 0), 1);
+    assert_string_equal(desk->held.first->identity.name, name);
+    assert_string_equal(desk->held.first->identity.id, "a");
+    assert_int_equal(desk->held.first->retry.attempt, 2);
+    desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "[done 2]", "HMGET " Q "reply:a status attempts");
     redis_expect(redis, "0", "EXISTS " Q "trouble");
     expect_empty(redis);
-    desk_close(&desk);
 }
 
-TEST_WITH(charge_counts_only_for_the_owner, redis_setup, redis_teardown)
+DESK_TEST(charge_counts_only_for_the_owner)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 text hello");
-    desk_read(&desk, 1, 0);
-    desk_execute(&desk, ACTION_RECORD_RUN, false);
-    desk_wait(&desk, EVENT_RUN_RECORDED);
-    assert_int_equal(desk.held.first->retry.quarantine_runs, 0); /* in a group */
-    desk.held.first->retry.quarantined = true;
-    desk_execute(&desk, ACTION_RECORD_RUN, false);
-    desk_wait(&desk, EVENT_RUN_RECORDED);
-    assert_int_equal(desk.held.first->retry.quarantine_runs, 1);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
+    desk_read(desk, 1, 0);
+    desk_execute(desk, ACTION_RECORD_RUN, false);
+    desk_wait(desk, EVENT_RUN_RECORDED);
+    assert_int_equal(desk->held.first->retry.quarantine_runs, 0); /* in a group */
+    desk->held.first->retry.quarantined = true;
+    desk_execute(desk, ACTION_RECORD_RUN, false);
+    desk_wait(desk, EVENT_RUN_RECORDED);
+    assert_int_equal(desk->held.first->retry.quarantine_runs, 1);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     redis_do(redis, "XCLAIM " STREAM " sluice other 0 5-1");
-    desk_execute(&desk, ACTION_RECORD_RUN, false);
-    desk_wait(&desk, EVENT_RUN_RECORDED);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
-    desk_close(&desk);
+    desk_execute(desk, ACTION_RECORD_RUN, false);
+    desk_wait(desk, EVENT_RUN_RECORDED);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_LATE);
 }
 
 /* --- Workers that come and go ------------------------------------------------------------------------------------- */
 
-TEST_WITH(reclaim_judges_only_when_told, redis_setup, redis_teardown)
+DESK_TEST(reclaim_judges_only_when_told)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * text hello");
     redis_do(redis, "XREADGROUP GROUP sluice gone STREAMS " STREAM " >");
-    assert_int_equal(desk_reclaim(&desk, false), 0);
+    assert_int_equal(desk_reclaim(desk, false), 0);
     redis_do(redis, "SET " Q "alive:gone x");
-    assert_int_equal(desk_reclaim(&desk, true), 0);
+    assert_int_equal(desk_reclaim(desk, true), 0);
     redis_do(redis, "DEL " Q "alive:gone");
-    assert_int_equal(desk_reclaim(&desk, true), 1);
-    assert_int_equal(desk.held.first->identity.origin, ORIGIN_RECLAIMED);
-    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(desk_reclaim(desk, true), 1);
+    assert_int_equal(desk->held.first->identity.origin, ORIGIN_RECLAIMED);
+    desk_settle(desk, OUTCOME_DONE);
     expect_empty(redis);
     assert_null(strstr(redis_do(redis, "XINFO CONSUMERS " STREAM " sluice"), "gone"));
-    desk_close(&desk);
 }
 
-TEST_WITH(vanished_entries_are_handed_over_and_settled, redis_setup, redis_teardown)
+DESK_TEST(vanished_entries_are_handed_over_and_settled)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice gone STREAMS " STREAM " >");
     redis_do(redis, "XDEL " STREAM " 5-1");
-    assert_int_equal(desk_reclaim(&desk, true), 1);
-    desk_settle(&desk, OUTCOME_GONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
+    assert_int_equal(desk_reclaim(desk, true), 1);
+    desk_settle(desk, OUTCOME_GONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "internal", "HGET " Q "reply:5-1 code");
     expect_empty(redis);
-    desk_close(&desk);
 }
 
 TEST_WITH(released_entries_go_to_the_next_worker, redis_setup, redis_teardown)
@@ -299,25 +245,21 @@ TEST_WITH(released_entries_go_to_the_next_worker, redis_setup, redis_teardown)
     desk_close(&next);
 }
 
-TEST_WITH(a_lost_lease_is_told_and_a_new_name_taken, redis_setup, redis_teardown)
+DESK_TEST(a_lost_lease_is_told_and_a_new_name_taken)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
     char old[QUEUE_WORKER_MAX];
-    desk_connect(&desk, &redis->address);
-    snprintf(old, sizeof old, "%s", queue_worker_name(desk.queue));
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(&desk, EVENT_LEASE);
-    assert_true(desk.last.lease_held);
+    snprintf(old, sizeof old, "%s", queue_worker_name(desk->queue));
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_RENEW});
+    desk_wait(desk, EVENT_LEASE);
+    assert_true(desk->last.lease_held);
     redis_do(redis, "DEL " Q "alive:%s", old);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(&desk, EVENT_LEASE);
-    assert_false(desk.last.lease_held || desk.last.failed);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_REJOIN});
-    desk_wait(&desk, EVENT_CONNECTED);
-    assert_string_not_equal(queue_worker_name(desk.queue), old);
-    redis_expect(redis, "1", "EXISTS " Q "alive:%s", queue_worker_name(desk.queue));
-    desk_close(&desk);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_RENEW});
+    desk_wait(desk, EVENT_LEASE);
+    assert_false(desk->last.lease_held || desk->last.failed);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_REJOIN});
+    desk_wait(desk, EVENT_CONNECTED);
+    assert_string_not_equal(queue_worker_name(desk->queue), old);
+    redis_expect(redis, "1", "EXISTS " Q "alive:%s", queue_worker_name(desk->queue));
 }
 
 /* --- Entries that cannot be read ---------------------------------------------------------------------------------- */
@@ -359,21 +301,17 @@ TEST_WITH(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-TEST_WITH(an_own_vanished_entry_is_handed_over, redis_setup, redis_teardown)
+DESK_TEST(an_own_vanished_entry_is_handed_over)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 text hello");
     redis_do(redis, "XADD " STREAM " 6-1 text hello");
-    desk_read(&desk, 10, 0);
+    desk_read(desk, 10, 0);
     redis_do(redis, "XDEL " STREAM " 6-1");
-    assert_int_equal(desk_read_own(&desk, 10), 2);
-    assert_int_equal(desk.last.entries.last.ms, 6);
-    assert_int_equal(desk.held.last->identity.entry.ms, 6);
-    desk_drop(&desk, 3); /* both from the first read, and 5-1 again */
-    desk_settle(&desk, OUTCOME_GONE);
+    assert_int_equal(desk_read_own(desk, 10), 2);
+    assert_int_equal(desk->last.entries.last.ms, 6);
+    assert_int_equal(desk->held.last->identity.entry.ms, 6);
+    desk_drop(desk, 3); /* both from the first read, and 5-1 again */
+    desk_settle(desk, OUTCOME_GONE);
     redis_expect(redis, "internal", "HGET " Q "reply:6-1 code");
     redis_expect(redis, "[1 5-1 5-1...", "XPENDING " STREAM " sluice");
-    desk_close(&desk);
 }

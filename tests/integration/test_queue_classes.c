@@ -29,62 +29,50 @@ static void expect_all_empty(struct redis_fixture *redis)
     }
 }
 
-TEST_WITH(one_read_takes_from_all_classes, redis_setup, redis_teardown)
+DESK_TEST(one_read_takes_from_all_classes)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " LOW " 5-1 text low");
     redis_do(redis, "XADD " NORMAL " 5-1 text normal");
     redis_do(redis, "XADD " HIGH " 5-1 text high");
-    assert_int_equal(read_all(&desk, 4, 4, 4), 3);
-    assert_string_equal(desk.held.first->identity.name, "high:5-1");
-    assert_string_equal(desk.held.first->next->identity.name, "5-1");
-    assert_string_equal(desk.held.last->identity.name, "low:5-1");
-    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(read_all(desk, 4, 4, 4), 3);
+    assert_string_equal(desk->held.first->identity.name, "high:5-1");
+    assert_string_equal(desk->held.first->next->identity.name, "5-1");
+    assert_string_equal(desk->held.last->identity.name, "low:5-1");
+    desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "[done high:5-1]", "HMGET " Q "reply:high:5-1 status entry");
     redis_expect(redis, "[done 5-1]", "HMGET " Q "reply:5-1 status entry");
     redis_expect(redis, "[done low:5-1]", "HMGET " Q "reply:low:5-1 status entry");
     expect_all_empty(redis);
-    desk_close(&desk);
 }
 
-TEST_WITH(the_least_count_is_that_of_all, redis_setup, redis_teardown)
+DESK_TEST(the_least_count_is_that_of_all)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     for (int i = 0; i < 5; i++) {
         redis_do(redis, "XADD " HIGH " * text high");
         redis_do(redis, "XADD " NORMAL " * text normal");
         redis_do(redis, "XADD " LOW " * text low");
     }
-    assert_int_equal(read_all(&desk, 3, 2, 0), 4);
+    assert_int_equal(read_all(desk, 3, 2, 0), 4);
     redis_expect(redis, "[2 ...", "XPENDING " HIGH " sluice");
     redis_expect(redis, "[2 ...", "XPENDING " NORMAL " sluice");
     redis_expect(redis, "[0 ...", "XPENDING " LOW " sluice");
-    assert_int_equal(read_all(&desk, 0, 0, 9), 5);
-    desk_close(&desk);
+    assert_int_equal(read_all(desk, 0, 0, 9), 5);
 }
 
-TEST_WITH(own_and_reclaimed_entries_are_of_one_class, redis_setup, redis_teardown)
+DESK_TEST(own_and_reclaimed_entries_are_of_one_class)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " HIGH " 5-1 text high");
     redis_do(redis, "XADD " LOW " 5-1 text low");
-    assert_int_equal(read_all(&desk, 1, 1, 1), 2);
-    assert_int_equal(take(&desk, ACTION_READ_OWN, CLASS_LOW), 1);
-    assert_string_equal(desk.held.last->identity.name, "low:5-1");
-    assert_int_equal(take(&desk, ACTION_READ_OWN, CLASS_NORMAL), 0);
+    assert_int_equal(read_all(desk, 1, 1, 1), 2);
+    assert_int_equal(take(desk, ACTION_READ_OWN, CLASS_LOW), 1);
+    assert_string_equal(desk->held.last->identity.name, "low:5-1");
+    assert_int_equal(take(desk, ACTION_READ_OWN, CLASS_NORMAL), 0);
     redis_do(redis, "XADD " HIGH " 6-1 text high");
     redis_do(redis, "XREADGROUP GROUP sluice gone STREAMS " HIGH " >");
-    assert_int_equal(take(&desk, ACTION_RECLAIM, CLASS_NORMAL), 0);
-    assert_int_equal(take(&desk, ACTION_RECLAIM, CLASS_HIGH), 1);
-    assert_string_equal(desk.held.last->identity.name, "high:6-1");
-    assert_int_equal(desk.held.last->identity.origin, ORIGIN_RECLAIMED);
-    desk_close(&desk);
+    assert_int_equal(take(desk, ACTION_RECLAIM, CLASS_NORMAL), 0);
+    assert_int_equal(take(desk, ACTION_RECLAIM, CLASS_HIGH), 1);
+    assert_string_equal(desk->held.last->identity.name, "high:6-1");
+    assert_int_equal(desk->held.last->identity.origin, ORIGIN_RECLAIMED);
 }
 
 /* --- A key of another type ---------------------------------------------------------------------------------------- */
@@ -128,40 +116,32 @@ TEST_WITH(a_class_with_a_foreign_key_rests_and_the_others_go_on, redis_setup, re
     desk_close(&desk);
 }
 
-TEST_WITH(a_stream_that_is_overwritten_rests, redis_setup, redis_teardown)
+DESK_TEST(a_stream_that_is_overwritten_rests)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "SET " HIGH " x");
     redis_do(redis, "XADD " NORMAL " * id a text normal");
-    assert_int_equal(read_all(&desk, 9, 9, 9), 0);
-    assert_true(desk.last.failed); /* this read discovers it */
-    for (int i = 0; i < 1000 && desk.held.count == 0; i++) { read_all(&desk, 9, 9, 9); }
-    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(read_all(desk, 9, 9, 9), 0);
+    assert_true(desk->last.failed); /* this read discovers it */
+    for (int i = 0; i < 1000 && desk->held.count == 0; i++) { read_all(desk, 9, 9, 9); }
+    desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     redis_do(redis, "DEL " HIGH);
-    wait_for_group(&desk, redis, HIGH);
-    desk_close(&desk);
+    wait_for_group(desk, redis, HIGH);
 }
 
-TEST_WITH(lost_groups_are_made_again, redis_setup, redis_teardown)
+DESK_TEST(lost_groups_are_made_again)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " LOW " * id a text low");
     redis_do(redis, "XGROUP DESTROY " LOW " sluice");
-    assert_int_equal(read_all(&desk, 9, 9, 9), 0);
-    assert_true(desk.last.failed);
-    wait_for_group(&desk, redis, LOW);
-    assert_int_equal(read_all(&desk, 9, 9, 9), 1);
+    assert_int_equal(read_all(desk, 9, 9, 9), 0);
+    assert_true(desk->last.failed);
+    wait_for_group(desk, redis, LOW);
+    assert_int_equal(read_all(desk, 9, 9, 9), 1);
     redis_do(redis, "FLUSHALL");
-    assert_int_equal(read_all(&desk, 9, 9, 9), 0);
-    wait_for_group(&desk, redis, HIGH);
-    wait_for_group(&desk, redis, NORMAL);
-    wait_for_group(&desk, redis, LOW);
-    desk_close(&desk);
+    assert_int_equal(read_all(desk, 9, 9, 9), 0);
+    wait_for_group(desk, redis, HIGH);
+    wait_for_group(desk, redis, NORMAL);
+    wait_for_group(desk, redis, LOW);
 }
 
 /* --- Leaving, and oversized entries ------------------------------------------------------------------------------- */

@@ -20,13 +20,9 @@ static void expect_fatal(struct redis_fixture *redis, const struct queue_options
     desk_close(&desk);
 }
 
-TEST_WITH(another_model_is_refused, redis_setup, redis_teardown)
+DESK_TEST(another_model_is_refused)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     expect_fatal(redis, &(struct queue_options){.model_id = "other-id"}, STATUS_BAD_INPUT, "belongs to the model m-id");
-    desk_close(&desk);
 }
 
 TEST_WITH(a_pinned_precision_is_kept_to, redis_setup, redis_teardown)
@@ -102,21 +98,17 @@ TEST_WITH(a_database_is_selected, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-TEST_WITH(a_missing_right_stops_the_worker, redis_setup, redis_teardown)
+DESK_TEST(a_missing_right_stops_the_worker)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * text hello");
-    desk_read(&desk, 1, 0);
+    desk_read(desk, 1, 0);
     redis_do(redis, "ACL SETUSER default -xack");
-    desk.held.first->lifetime.outcome = OUTCOME_ERROR;
-    desk_execute(&desk, ACTION_SETTLE, false);
-    desk_wait_fatal(&desk);
-    assert_int_equal(desk.fatal.status, STATUS_DENIED);
-    assert_int_equal(desk.held.count, 1);
+    desk->held.first->lifetime.outcome = OUTCOME_ERROR;
+    desk_execute(desk, ACTION_SETTLE, false);
+    desk_wait_fatal(desk);
+    assert_int_equal(desk->fatal.status, STATUS_DENIED);
+    assert_int_equal(desk->held.count, 1);
     redis_expect(redis, "[1 ...", "XPENDING " STREAM " sluice");
-    desk_close(&desk);
 }
 
 TEST_WITH(no_server_is_retried_until_there_is_one, redis_setup, redis_teardown)

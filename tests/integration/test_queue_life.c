@@ -33,134 +33,110 @@ static void expect_empty(struct redis_fixture *redis, const char *stream)
 
 /* --- Results streams and borrowed names --------------------------------------------------------------------------- */
 
-TEST_WITH(a_results_stream_gets_an_entry, redis_setup, redis_teardown)
+DESK_TEST(a_results_stream_gets_an_entry)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    snprintf(read_one(&desk)->output.results, sizeof desk.held.first->output.results, "web-1");
+    snprintf(read_one(desk)->output.results, sizeof desk->held.first->output.results, "web-1");
     redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
-    read_one(&desk)->output.notify = true; /* together with one that has a wake token, in one call */
-    desk_settle(&desk, OUTCOME_DONE);
+    read_one(desk)->output.notify = true; /* together with one that has a wake token, in one call */
+    desk_settle(desk, OUTCOME_DONE);
     assert_non_null(strstr(redis_do(redis, "XRANGE " Q "results:web-1 - +"), "[id a status done entry 5-1]"));
     redis_expect(redis, "6-1", "LPOP " Q "wake:b");
     expect_empty(redis, STREAM);
-    desk_close(&desk);
 }
 
-TEST_WITH(a_forged_name_is_not_believed, redis_setup, redis_teardown)
+DESK_TEST(a_forged_name_is_not_believed)
 {
     static const enum outcome outcomes[] = {OUTCOME_DONE, OUTCOME_DEFER};
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     for (size_t i = 0; i < 2; i++) {
         redis_do(redis, "XADD " STREAM " %zu-1 _id 1-1 text hello", 5 + i);
-        struct request *request = read_one(&desk);
+        struct request *request = read_one(desk);
         assert_string_equal(request->identity.name, "1-1");
-        desk_settle(&desk, outcomes[i]);
+        desk_settle(desk, outcomes[i]);
         assert_int_equal(request->lifetime.verdict, VERDICT_NOT_ITS_NAME);
-        desk_execute(&desk, ACTION_RECORD_RUN, false);
-        desk_wait(&desk, EVENT_RUN_RECORDED);
+        desk_execute(desk, ACTION_RECORD_RUN, false);
+        desk_wait(desk, EVENT_RUN_RECORDED);
         assert_int_equal(request->lifetime.verdict, VERDICT_NOT_ITS_NAME);
         redis_expect(redis, "0", "EXISTS " Q "reply:1-1 " Q "later " Q "trouble");
         request_disown(request);
-        desk_settle(&desk, outcomes[i]);
+        desk_settle(desk, outcomes[i]);
         assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
-        desk_drop(&desk, 1);
+        desk_drop(desk, 1);
     }
     redis_expect(redis, "5-1", "HGET " Q "reply:5-1 entry");
     redis_expect(redis, "[6-1]", "ZRANGE " Q "later 0 -1");
-    desk_close(&desk);
 }
 
 /* --- Ids ahead of the clock ----------------------------------------------------------------------------------------
  */
 
-TEST_WITH(ids_ahead_of_the_clock_are_mended, redis_setup, redis_teardown)
+DESK_TEST(ids_ahead_of_the_clock_are_mended)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 9999999999999999-0 id a text hello");
     for (int i = 0; i < 64; i++) { redis_do(redis, "XADD " STREAM " * text hello"); }
     for (int call = 0; call < 7; call++) { /* 1, 4, 16, 16, 16, 12 entries, none */
-        queue_execute(desk.queue, &(struct action){.kind = ACTION_MEND, .redis_ms = (uint64_t)time(NULL) * 1000});
-        desk_wait(&desk, EVENT_MENDED);
-        assert_false(desk.last.failed || desk.last.mended.taken);
-        assert_int_equal(desk.last.mended.changed, call < 6);
-        assert_int_equal(desk.last.mended.more, call < 5);
+        queue_execute(desk->queue, &(struct action){.kind = ACTION_MEND, .redis_ms = (uint64_t)time(NULL) * 1000});
+        desk_wait(desk, EVENT_MENDED);
+        assert_false(desk->last.failed || desk->last.mended.taken);
+        assert_int_equal(desk->last.mended.changed, call < 6);
+        assert_int_equal(desk->last.mended.more, call < 5);
     }
     redis_expect(redis, "65", "ZCARD " Q "later");
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(&desk, EVENT_PROMOTED);
-    struct request *request = read_one(&desk);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(desk, EVENT_PROMOTED);
+    struct request *request = read_one(desk);
     assert_string_equal(request->identity.name, "9999999999999999-0");
     assert_true(request->identity.entry.ms < 5000000000000 && request->identity.first_ms <= request->identity.entry.ms);
-    desk_settle(&desk, OUTCOME_DONE);
+    desk_settle(desk, OUTCOME_DONE);
     assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
-    desk_close(&desk);
 }
 
 /* --- Parked ------------------------------------------------------------------------------------------------------- */
 
-TEST_WITH(what_is_not_due_stays_parked, redis_setup, redis_teardown)
+DESK_TEST(what_is_not_due_stays_parked)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    assert_true(desk.last.connected.redis_ms > 1600000000000);
+    assert_true(desk->last.connected.redis_ms > 1600000000000);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    struct request *request = read_one(&desk);
+    struct request *request = read_one(desk);
     request->lifetime.due_at_ms = 4000000000000;
-    desk_settle(&desk, OUTCOME_DEFER);
+    desk_settle(desk, OUTCOME_DEFER);
     redis_expect(redis, "4000000000000", "ZSCORE " Q "later 5-1");
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(&desk, EVENT_PROMOTED);
-    assert_true(desk.last.promoted.next_due_in_ms > 3600000 && desk.last.promoted.next_due_in_ms < UINT64_MAX);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(desk, EVENT_PROMOTED);
+    assert_true(desk->last.promoted.next_due_in_ms > 3600000 && desk->last.promoted.next_due_in_ms < UINT64_MAX);
     expect_empty(redis, STREAM);
     redis_do(redis, "ZADD " Q "later 1 5-1");
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(&desk, EVENT_PROMOTED);
-    desk_drop(&desk, 1);
-    request = read_one(&desk);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(desk, EVENT_PROMOTED);
+    desk_drop(desk, 1);
+    request = read_one(desk);
     assert_string_equal(request->identity.name, "5-1");
     assert_int_equal(request->retry.attempt, 2);
-    desk_settle(&desk, OUTCOME_DONE);
+    desk_settle(desk, OUTCOME_DONE);
     assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "5-1", "HGET " Q "reply:a entry");
-    desk_close(&desk);
 }
 
-TEST_WITH(a_message_that_vanished_is_not_parked, redis_setup, redis_teardown)
+DESK_TEST(a_message_that_vanished_is_not_parked)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    struct request *request = read_one(&desk);
+    struct request *request = read_one(desk);
     redis_do(redis, "XDEL " STREAM " 5-1");
-    desk_settle(&desk, OUTCOME_DEFER);
+    desk_settle(desk, OUTCOME_DEFER);
     assert_int_equal(request->lifetime.verdict, VERDICT_GONE);
-    desk_settle(&desk, OUTCOME_GONE);
+    desk_settle(desk, OUTCOME_GONE);
     assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "[error internal]", "HMGET " Q "reply:a status code");
     expect_empty(redis, STREAM);
-    desk_close(&desk);
 }
 
-TEST_WITH(unreadable_parked_requests_are_counted, redis_setup, redis_teardown)
+DESK_TEST(unreadable_parked_requests_are_counted)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "ZADD " Q "later 1 5-1");
     redis_do(redis, "HSET " Q "later:data 5-1 rubbish");
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(&desk, EVENT_PROMOTED);
-    assert_false(desk.last.failed);
-    desk_close(&desk);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(desk, EVENT_PROMOTED);
+    assert_false(desk->last.failed);
 }
 
 /* --- Cancel ------------------------------------------------------------------------------------------------------- */
@@ -187,37 +163,30 @@ static void settle_as_cancel(struct desk *desk)
     assert_false(desk->last.failed);
 }
 
-TEST_WITH(a_queued_request_is_cancelled, redis_setup, redis_teardown)
+DESK_TEST(a_queued_request_is_cancelled)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 text hello");
-    struct request *cancel = read_cancel(&desk, redis, "9-1", "5-1");
-    settle_as_cancel(&desk);
+    struct request *cancel = read_cancel(desk, redis, "9-1", "5-1");
+    settle_as_cancel(desk);
     assert_int_equal(cancel->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "[cancelled 5-1]", "HMGET " Q "reply:5-1 status entry");
     redis_expect(redis, "0", "EXISTS " Q "reply:high:9-1");
     redis_expect(redis, "0", "XLEN " STREAM);
     expect_empty(redis, HIGH);
-    settle_as_cancel(&desk); /* as if the answer had been lost */
+    settle_as_cancel(desk); /* as if the answer had been lost */
     assert_int_equal(cancel->lifetime.verdict, VERDICT_LATE);
-    desk_close(&desk);
 }
 
-TEST_WITH(the_reply_key_is_that_of_the_request, redis_setup, redis_teardown)
+DESK_TEST(the_reply_key_is_that_of_the_request)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 id order-42 text hello notify 1");
     redis_do(redis, "XADD " STREAM " 6-1 id order-43 text hello notify stream:web-1");
     redis_do(redis, "SCRIPT FLUSH");
-    assert_int_equal(desk_read(&desk, 1, 0), 1); /* a worker already holds the first */
-    desk_drop(&desk, 1);
-    struct request *first = read_cancel(&desk, redis, "9-1", "5-1");
-    struct request *second = read_cancel(&desk, redis, "9-2", "6-1");
-    settle_as_cancel(&desk);
+    assert_int_equal(desk_read(desk, 1, 0), 1); /* a worker already holds the first */
+    desk_drop(desk, 1);
+    struct request *first = read_cancel(desk, redis, "9-1", "5-1");
+    struct request *second = read_cancel(desk, redis, "9-2", "6-1");
+    settle_as_cancel(desk);
     assert_int_equal(first->lifetime.verdict, VERDICT_DONE);
     assert_int_equal(second->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "cancelled", "HGET " Q "reply:order-42 status");
@@ -225,46 +194,37 @@ TEST_WITH(the_reply_key_is_that_of_the_request, redis_setup, redis_teardown)
     assert_non_null(
         strstr(redis_do(redis, "XRANGE " Q "results:web-1 - +"), "[id order-43 status cancelled entry 6-1]"));
     expect_empty(redis, STREAM);
-    desk_close(&desk);
 }
 
-TEST_WITH(a_parked_request_is_cancelled, redis_setup, redis_teardown)
+DESK_TEST(a_parked_request_is_cancelled)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    read_one(&desk)->lifetime.due_at_ms = 4000000000000;
-    desk_settle(&desk, OUTCOME_DEFER);
-    desk_drop(&desk, 1);
-    read_cancel(&desk, redis, "9-1", "5-1");
-    settle_as_cancel(&desk);
+    read_one(desk)->lifetime.due_at_ms = 4000000000000;
+    desk_settle(desk, OUTCOME_DEFER);
+    desk_drop(desk, 1);
+    read_cancel(desk, redis, "9-1", "5-1");
+    settle_as_cancel(desk);
     redis_expect(redis, "cancelled", "HGET " Q "reply:a status");
     redis_expect(redis, "0", "EXISTS " Q "later " Q "later:data " Q "trouble");
-    desk_close(&desk);
 }
 
-TEST_WITH(what_is_finished_or_unknown_stays_as_it_is, redis_setup, redis_teardown)
+DESK_TEST(what_is_finished_or_unknown_stays_as_it_is)
 {
     static const char *const targets[] = {"5-1", "7-7", "high:9-9", "no-name-at-all"};
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
-    read_one(&desk);
-    desk_settle(&desk, OUTCOME_DONE);
-    desk_drop(&desk, 1);
+    read_one(desk);
+    desk_settle(desk, OUTCOME_DONE);
+    desk_drop(desk, 1);
     for (size_t i = 0; i < 4; i++) {
         char id[8];
         snprintf(id, sizeof id, "9-%zu", i + 1);
-        struct request *cancel = read_cancel(&desk, redis, id, targets[i]);
-        settle_as_cancel(&desk);
+        struct request *cancel = read_cancel(desk, redis, id, targets[i]);
+        settle_as_cancel(desk);
         assert_int_equal(cancel->lifetime.verdict, VERDICT_NOTHING);
-        desk_drop(&desk, 1);
+        desk_drop(desk, 1);
     }
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     expect_empty(redis, HIGH);
-    desk_close(&desk);
 }
 
 /* --- Pulse -------------------------------------------------------------------------------------------------------- */
@@ -285,18 +245,15 @@ static struct pulse pulse(struct desk *desk)
     return desk->last.pulse;
 }
 
-TEST_WITH(a_pulse_says_what_redis_knows, redis_setup, redis_teardown)
+DESK_TEST(a_pulse_says_what_redis_knows)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " HIGH " * text hello");
     redis_do(redis, "XADD " STREAM " * text hello");
     redis_do(redis, "XADD " STREAM " * text hello");
     redis_do(redis, "HSET " Q "meta cap_normal 500");
-    redis_do(redis, "HSET " Q "workers command:%s drain", queue_worker_name(desk.queue));
+    redis_do(redis, "HSET " Q "workers command:%s drain", queue_worker_name(desk->queue));
     redis_do(redis, "SCRIPT FLUSH"); /* then INFO is answered before the script */
-    struct pulse seen = pulse(&desk);
+    struct pulse seen = pulse(desk);
     assert_true(seen.redis_ms > 1600000000000);
     assert_int_equal(seen.depth[CLASS_HIGH], 1);
     assert_int_equal(seen.depth[CLASS_NORMAL], 2);
@@ -306,37 +263,32 @@ TEST_WITH(a_pulse_says_what_redis_knows, redis_setup, redis_teardown)
     assert_int_equal(seen.command, EVENT_DRAIN);
     assert_false(seen.paused);
     assert_non_null(
-        strstr(redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk.queue)), "state quiet held 7"));
+        strstr(redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk->queue)), "state quiet held 7"));
     redis_expect(redis, "9", "HGET " Q "meta max_inputs");
     redis_expect(redis, "99", "HGET " Q "meta max_text_bytes");
     redis_do(redis, "SET " Q "paused x");
-    redis_do(redis, "HSET " Q "workers command:%s nonsense", queue_worker_name(desk.queue));
-    seen = pulse(&desk);
+    redis_do(redis, "HSET " Q "workers command:%s nonsense", queue_worker_name(desk->queue));
+    seen = pulse(desk);
     assert_true(seen.paused);
     assert_int_equal(seen.command, EVENT_TICK);
-    redis_do(redis, "HSET " Q "workers command:%s quiet", queue_worker_name(desk.queue));
-    assert_int_equal(pulse(&desk).command, EVENT_QUIET);
-    assert_int_equal(pulse(&desk).command, EVENT_TICK); /* the order comes only once */
-    assert_string_equal(redis_do(redis, "HEXISTS " Q "workers command:%s", queue_worker_name(desk.queue)), "0");
-    desk_close(&desk);
+    redis_do(redis, "HSET " Q "workers command:%s quiet", queue_worker_name(desk->queue));
+    assert_int_equal(pulse(desk).command, EVENT_QUIET);
+    assert_int_equal(pulse(desk).command, EVENT_TICK); /* the order comes only once */
+    assert_string_equal(redis_do(redis, "HEXISTS " Q "workers command:%s", queue_worker_name(desk->queue)), "0");
 }
 
-TEST_WITH(a_pulse_survives_foreign_keys, redis_setup, redis_teardown)
+DESK_TEST(a_pulse_survives_foreign_keys)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "SET " Q "workers x");
     redis_do(redis, "SET " Q "later x");
     redis_do(redis, "SET " Q "dead x");
     redis_do(redis, "SET " Q "requests:low x");
     redis_do(redis, "SET " Q "paused x");
-    struct pulse seen = pulse(&desk);
+    struct pulse seen = pulse(desk);
     assert_true(seen.paused);
     assert_true(seen.housekeeper);
     redis_do(redis, "APPEND " Q "housekeeper x"); /* now it names another worker: our name and an x */
-    assert_false(pulse(&desk).housekeeper);
-    desk_close(&desk);
+    assert_false(pulse(desk).housekeeper);
 }
 
 static long long used_memory(struct redis_fixture *redis)
@@ -345,21 +297,17 @@ static long long used_memory(struct redis_fixture *redis)
 }
 
 /* The pulse gives the memory used and the limit; the log reports a tight Redis once, and its end at 5 % lower. */
-TEST_WITH(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown)
+DESK_TEST(a_pulse_tells_of_redis_memory)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    struct pulse seen = pulse(&desk);
+    struct pulse seen = pulse(desk);
     assert_true(seen.used_bytes > 100000 && seen.used_bytes < 1ull << 30);
     assert_int_equal(seen.most_bytes, 0);
     redis_do(redis, "CONFIG SET maxmemory 1"); /* nothing can be written, but the pulse must still report it */
-    seen = pulse(&desk);
+    seen = pulse(desk);
     assert_int_equal(seen.most_bytes, 1);
     assert_true(llabs((long long)seen.used_bytes - used_memory(redis)) < 1 << 20);
     redis_do(redis, "CONFIG SET maxmemory 0");
-    assert_int_equal(pulse(&desk).most_bytes, 0);
-    desk_close(&desk);
+    assert_int_equal(pulse(desk).most_bytes, 0);
 }
 
 /* Counted by the heartbeats, but no more than there are connections for; producers' connections are not workers. */
@@ -383,18 +331,14 @@ TEST_WITH(a_pulse_tells_how_many_workers_there_may_be, redis_setup, redis_teardo
 }
 
 /* Its heartbeat gives the reason. */
-TEST_WITH(a_tight_worker_says_why, redis_setup, redis_teardown)
+DESK_TEST(a_tight_worker_says_why)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     struct action action = {.kind = ACTION_PULSE, .heartbeat = {.state = "tight", .memory_percent = 91}};
-    queue_execute(desk.queue, &action);
-    desk_wait(&desk, EVENT_PULSE);
-    const char *line = redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk.queue));
+    queue_execute(desk->queue, &action);
+    desk_wait(desk, EVENT_PULSE);
+    const char *line = redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk->queue));
     assert_non_null(strstr(line, "state tight held 0"));
     assert_non_null(strstr(line, "reason memory:91%"));
-    desk_close(&desk);
 }
 
 /* --- The control stream ------------------------------------------------------------------------------------------- */
@@ -430,79 +374,63 @@ TEST_WITH(cancels_of_the_control_stream, redis_setup, redis_teardown)
 }
 
 /* A worker that is not the housekeeper steps in when they stay there. */
-TEST_WITH(cancels_that_no_housekeeper_deals_with, redis_setup, redis_teardown)
+DESK_TEST(cancels_that_no_housekeeper_deals_with)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 1-1 text hello");
     redis_do(redis, "XADD " Q "control * cancel 1-1");
-    desk_wait_redis(&desk, redis, "0", "EXISTS " Q "control");
+    desk_wait_redis(desk, redis, "0", "EXISTS " Q "control");
     redis_expect(redis, "cancelled", "HGET " Q "reply:1-1 status");
-    desk_close(&desk);
 }
 
 /* --- Shed, fair, sweep -------------------------------------------------------------------------------------------- */
 
-TEST_WITH(the_newest_above_the_cap_are_shed, redis_setup, redis_teardown)
+DESK_TEST(the_newest_above_the_cap_are_shed)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     for (int i = 1; i <= 5; i++) { redis_do(redis, "XADD " STREAM " %d-1 id r%d text hello", i, i); }
     struct action action = {.kind = ACTION_SHED, .read = {.class = CLASS_NORMAL, .count = 1, .cap = 3}};
-    assert_int_equal(desk_take(&desk, &action), 1);
-    assert_int_equal(desk.last.entries.source, READ_SHED);
-    assert_true(desk.last.entries.more);
-    assert_int_equal(desk.held.first->identity.entry.ms, 5);
-    struct request *request = desk.held.first;
+    assert_int_equal(desk_take(desk, &action), 1);
+    assert_int_equal(desk->last.entries.source, READ_SHED);
+    assert_true(desk->last.entries.more);
+    assert_int_equal(desk->held.first->identity.entry.ms, 5);
+    struct request *request = desk->held.first;
     request->retry.code = CODE_NONE;
     request_fail(request, CODE_QUEUE_FULL, "the queue is full");
     request->retry.retry_after_ms = 1234;
     request->lifetime.outcome = OUTCOME_ERROR;
-    desk_execute(&desk, ACTION_SETTLE, false);
-    desk_wait(&desk, EVENT_SETTLED);
+    desk_execute(desk, ACTION_SETTLE, false);
+    desk_wait(desk, EVENT_SETTLED);
     redis_expect(redis, "[error queue_full 1234]", "HMGET " Q "reply:r5 status code retry_after_ms");
-    desk_close(&desk);
 }
 
-TEST_WITH(other_tenants_are_taken_ahead, redis_setup, redis_teardown)
+DESK_TEST(other_tenants_are_taken_ahead)
 {
     static const char enough[1][TENANT_MAX + 1] = {"big"};
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     for (int i = 1; i <= 20; i++) {
         redis_do(redis, "XADD " STREAM " %d-1 tenant %s text hello", i, i % 10 == 0 ? "small" : "big");
     }
     struct action action = {.kind = ACTION_FAIR,
                             .read = {.class = CLASS_NORMAL, .count = 9, .enough = enough, .enough_count = 1}};
-    assert_int_equal(desk_take(&desk, &action), 2);
-    assert_int_equal(desk.last.entries.source, READ_FAIR);
-    assert_int_equal(desk.last.entries.last.ms, 20);
-    assert_int_equal(desk.held.first->identity.entry.ms, 10);
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
-    desk_drop(&desk, 2);
-    assert_int_equal(desk_read(&desk, 100, 0), 18);
-    desk_close(&desk);
+    assert_int_equal(desk_take(desk, &action), 2);
+    assert_int_equal(desk->last.entries.source, READ_FAIR);
+    assert_int_equal(desk->last.entries.last.ms, 20);
+    assert_int_equal(desk->held.first->identity.entry.ms, 10);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
+    desk_drop(desk, 2);
+    assert_int_equal(desk_read(desk, 100, 0), 18);
 }
 
-TEST_WITH(a_sweep_finds_what_nobody_has, redis_setup, redis_teardown)
+DESK_TEST(a_sweep_finds_what_nobody_has)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 text hello");
     redis_do(redis, "XADD " STREAM " 6-1 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice gone COUNT 1 STREAMS " STREAM " >");
     redis_do(redis, "XGROUP DELCONSUMER " STREAM " sluice gone");
-    assert_int_equal(take(&desk, ACTION_SWEEP, 10), 1);
-    assert_int_equal(desk.last.entries.source, READ_SWEEP);
-    assert_int_equal(desk.held.first->identity.entry.ms, 5);
-    assert_int_equal(desk.held.first->identity.origin, ORIGIN_RELEASED);
-    assert_int_equal(take(&desk, ACTION_SWEEP, 10), 0);
-    desk_close(&desk);
+    assert_int_equal(take(desk, ACTION_SWEEP, 10), 1);
+    assert_int_equal(desk->last.entries.source, READ_SWEEP);
+    assert_int_equal(desk->held.first->identity.entry.ms, 5);
+    assert_int_equal(desk->held.first->identity.origin, ORIGIN_RELEASED);
+    assert_int_equal(take(desk, ACTION_SWEEP, 10), 0);
 }
 
 static struct action reclaim(uint32_t count, bool judge)
@@ -588,31 +516,27 @@ TEST_WITH(names_of_any_bytes_go_round, redis_setup, redis_teardown)
 }
 
 /* The list has only ids, for each class those after a given one; a key of another type affects only its class. */
-TEST_WITH(what_is_pending_with_us_is_listed, redis_setup, redis_teardown)
+DESK_TEST(what_is_pending_with_us_is_listed)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     for (int i = 1; i < 4; i++) { redis_do(redis, "XADD " STREAM " %d-1 text hello", i); }
     redis_do(redis, "XADD " STREAM ":high 5-1 text hello");
-    assert_int_equal(desk_read(&desk, 100, 0), 3);
-    redis_do(redis, "XREADGROUP GROUP sluice %s STREAMS " STREAM ":high >", queue_worker_name(desk.queue));
+    assert_int_equal(desk_read(desk, 100, 0), 3);
+    redis_do(redis, "XREADGROUP GROUP sluice %s STREAMS " STREAM ":high >", queue_worker_name(desk->queue));
     redis_do(redis, "XADD " STREAM " 9-1 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice other STREAMS " STREAM " >");
     redis_do(redis, "DEL " STREAM ":low");
     redis_do(redis, "SET " STREAM ":low junk");
     struct action action = {.kind = ACTION_LIST_OWN, .after = {[CLASS_NORMAL] = {1, 1}}};
-    queue_execute(desk.queue, &action);
-    desk_wait(&desk, EVENT_OWN_LISTED);
-    const struct own_list *own = desk.last.own;
-    assert_false(desk.last.failed);
+    queue_execute(desk->queue, &action);
+    desk_wait(desk, EVENT_OWN_LISTED);
+    const struct own_list *own = desk->last.own;
+    assert_false(desk->last.failed);
     assert_int_equal(own->counts[CLASS_HIGH], 1);
     assert_int_equal(own->ids[CLASS_HIGH][0].ms, 5);
     assert_int_equal(own->counts[CLASS_NORMAL], 2);
     assert_int_equal(own->ids[CLASS_NORMAL][0].ms, 2);
     assert_int_equal(own->ids[CLASS_NORMAL][1].ms, 3);
     assert_int_equal(own->counts[CLASS_LOW], 0);
-    desk_close(&desk);
 }
 
 /* --- Lost answers ------------------------------------------------------------------------------------------------- */
@@ -689,22 +613,18 @@ TEST_WITH(requests_come_back_from_lost_calls, redis_setup, redis_teardown)
 }
 
 /* A call that Redis refuses does not make others fail. */
-TEST_WITH(a_refused_call_leaves_the_others_alone, redis_setup, redis_teardown)
+DESK_TEST(a_refused_call_leaves_the_others_alone)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
     redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
     redis_do(redis, "SET " Q "later:data x");
-    struct request *first = read_one(&desk), *second = read_one(&desk);
+    struct request *first = read_one(desk), *second = read_one(desk);
     first->lifetime.outcome = OUTCOME_DEFER;
     second->lifetime.outcome = OUTCOME_ERROR;
-    desk_execute(&desk, ACTION_SETTLE, false);
-    desk_wait(&desk, EVENT_SETTLED);
-    assert_false(desk.last.failed);
+    desk_execute(desk, ACTION_SETTLE, false);
+    desk_wait(desk, EVENT_SETTLED);
+    assert_false(desk->last.failed);
     assert_int_equal(first->lifetime.verdict, VERDICT_AGAIN);
     assert_int_equal(second->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "[[5-1 ...", "XRANGE " STREAM " - +");
-    desk_close(&desk);
 }

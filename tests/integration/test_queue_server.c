@@ -52,26 +52,22 @@ TEST_WITH(kill_and_restart_keeps_what_was_read, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-TEST_WITH(requests_come_back_before_the_disconnect, redis_setup, redis_teardown)
+DESK_TEST(requests_come_back_before_the_disconnect)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * text hello");
-    desk_read(&desk, 1, 0);
+    desk_read(desk, 1, 0);
     kill(redis->server.pid, SIGSTOP); /* the settle is sent but never answered */
-    desk.held.first->lifetime.outcome = OUTCOME_ERROR;
-    desk_execute(&desk, ACTION_SETTLE, false);
+    desk->held.first->lifetime.outcome = OUTCOME_ERROR;
+    desk_execute(desk, ACTION_SETTLE, false);
     redis_server_kill(&redis->server);
-    desk_wait(&desk, EVENT_SETTLED);
-    assert_true(desk.last.failed);
-    assert_int_equal(desk.held.count, 1);
-    desk_wait(&desk, EVENT_DISCONNECTED);
-    desk_execute(&desk, ACTION_SETTLE, false); /* answered, too, while Redis is down */
-    desk_wait(&desk, EVENT_SETTLED);
-    assert_true(desk.last.failed);
-    assert_int_equal(desk.held.count, 1);
-    desk_close(&desk);
+    desk_wait(desk, EVENT_SETTLED);
+    assert_true(desk->last.failed);
+    assert_int_equal(desk->held.count, 1);
+    desk_wait(desk, EVENT_DISCONNECTED);
+    desk_execute(desk, ACTION_SETTLE, false); /* answered, too, while Redis is down */
+    desk_wait(desk, EVENT_SETTLED);
+    assert_true(desk->last.failed);
+    assert_int_equal(desk->held.count, 1);
 }
 
 TEST_WITH(requests_that_are_out_stay_with_the_worker, redis_setup, redis_teardown)
@@ -104,55 +100,43 @@ TEST_WITH(a_silent_server_is_given_up, redis_setup, redis_teardown)
     desk_close(&desk);
 }
 
-TEST_WITH(a_lost_connection_is_opened_again, redis_setup, redis_teardown)
+DESK_TEST(a_lost_connection_is_opened_again)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     char name[QUEUE_WORKER_MAX];
-    snprintf(name, sizeof name, "%s", queue_worker_name(desk.queue));
+    snprintf(name, sizeof name, "%s", queue_worker_name(desk->queue));
     for (int i = 0; i < 3; i++) {
         redis_do(redis, "CLIENT KILL TYPE normal SKIPME yes");
-        desk_wait(&desk, EVENT_DISCONNECTED);
-        desk_wait(&desk, EVENT_CONNECTED);
+        desk_wait(desk, EVENT_DISCONNECTED);
+        desk_wait(desk, EVENT_CONNECTED);
     }
-    assert_string_equal(queue_worker_name(desk.queue), name);
-    desk_close(&desk);
+    assert_string_equal(queue_worker_name(desk->queue), name);
 }
 
-TEST_WITH(flushed_scripts_are_loaded_again, redis_setup, redis_teardown)
+DESK_TEST(flushed_scripts_are_loaded_again)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
+    desk_read(desk, 1, 0);
     redis_do(redis, "SCRIPT FLUSH");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
-    desk_close(&desk);
 }
 
-TEST_WITH(a_destroyed_group_is_made_again_at_zero, redis_setup, redis_teardown)
+DESK_TEST(a_destroyed_group_is_made_again_at_zero)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello");
-    assert_int_equal(desk_read(&desk, 1, 0), 1);
+    assert_int_equal(desk_read(desk, 1, 0), 1);
     redis_do(redis, "XGROUP DESTROY " STREAM " sluice");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict,
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict,
                      VERDICT_AGAIN); /* nothing is pending any more; the entry is read anew */
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_LATE);
-    request_free(request_list_pop(&desk.held));
-    assert_int_equal(desk_read(&desk, 1, 0), 1);
-    desk_settle(&desk, OUTCOME_DONE);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_LATE);
+    request_free(request_list_pop(&desk->held));
+    assert_int_equal(desk_read(desk, 1, 0), 1);
+    desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     expect_empty(redis);
-    desk_close(&desk);
 }
 
 static void blocked_read_with(struct redis_fixture *redis, const char *command)
@@ -185,32 +169,25 @@ TEST_WITH(a_blocked_read_survives_the_group_destroyed, redis_setup, redis_teardo
     blocked_read_with(*state, "XGROUP DESTROY " STREAM " sluice");
 }
 
-TEST_WITH(a_read_only_server_is_waited_out, redis_setup, redis_teardown)
+DESK_TEST(a_read_only_server_is_waited_out)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
+    desk_read(desk, 1, 0);
     redis_do(redis, "REPLICAOF 127.0.0.1 1");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_true(desk.last.failed);
-    desk_wait(&desk, EVENT_DISCONNECTED);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_true(desk->last.failed);
+    desk_wait(desk, EVENT_DISCONNECTED);
     redis_do(redis, "REPLICAOF NO ONE");
-    desk_wait(&desk, EVENT_CONNECTED);
-    desk_settle(&desk, OUTCOME_DONE);
+    desk_wait(desk, EVENT_CONNECTED);
+    desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     expect_empty(redis);
-    desk_close(&desk);
 }
 
-TEST_WITH(a_busy_server_is_waited_out, redis_setup, redis_teardown)
+DESK_TEST(a_busy_server_is_waited_out)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
     struct client *other;
     struct err err;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "CONFIG SET busy-reply-threshold 10");
     assert_int_equal(client_open(&redis->address, 20000, &other, &err), STATUS_OK);
     assert_int_equal(client_send(other, 3, (const char *const[]){"EVAL", "while true do end", "0"}, NULL, 0, &err),
@@ -218,52 +195,43 @@ TEST_WITH(a_busy_server_is_waited_out, redis_setup, redis_teardown)
     const struct resp_value *value;
     for (int i = 0; i < 20000 && strncmp(redis_do(redis, "PING"), "!BUSY", 5) != 0; i++) {}
     redis_expect(redis, "!BUSY...", "PING");
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(&desk, EVENT_DISCONNECTED);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_RENEW});
+    desk_wait(desk, EVENT_DISCONNECTED);
     redis_do(redis, "SCRIPT KILL");
-    desk_wait(&desk, EVENT_CONNECTED);
+    desk_wait(desk, EVENT_CONNECTED);
     assert_int_not_equal(client_receive(other, &value, &err), STATUS_OK);
     client_close(other);
-    desk_close(&desk);
 }
 
-TEST_WITH(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown)
+DESK_TEST(a_full_redis_still_lets_requests_end)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
+    desk_read(desk, 1, 0);
     redis_do(redis, "CONFIG SET maxmemory 1");
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(&desk, EVENT_LEASE);
-    assert_true(desk.last.lease_held);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(&desk, EVENT_PROMOTED);
-    assert_false(desk.last.failed);
-    desk_settle(&desk, OUTCOME_DONE);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_RENEW});
+    desk_wait(desk, EVENT_LEASE);
+    assert_true(desk->last.lease_held);
+    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(desk, EVENT_PROMOTED);
+    assert_false(desk->last.failed);
+    desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
-    assert_false(desk_lost(&desk));
-    desk_close(&desk);
+    assert_false(desk_lost(desk));
 }
 
 /* A full Redis refuses the transaction that stages a reply, but not the script: the next settle carries the reply. */
-TEST_WITH(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown)
+DESK_TEST(a_full_redis_takes_no_staged_reply)
 {
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    desk.padding = 5000;
+    desk->padding = 5000;
     redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
+    desk_read(desk, 1, 0);
     redis_do(redis, "CONFIG SET maxmemory 1");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_AGAIN);
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->lifetime.verdict, VERDICT_DONE);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_AGAIN);
+    desk_settle(desk, OUTCOME_DONE);
+    assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
-    assert_false(desk_lost(&desk));
-    desk_close(&desk);
+    assert_false(desk_lost(desk));
 }
 
 /* A full Redis refuses XGROUP CREATE even when the group exists; yet waiting requests must be able to end. */

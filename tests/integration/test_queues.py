@@ -5,7 +5,7 @@ import json
 import re
 import signal
 
-from case import SluiceCase
+from case import RedisCase, SluiceCase
 from corpus import texts
 from producer import Journal
 
@@ -173,13 +173,7 @@ class Queues(SluiceCase):
         self.assertRegex(self.sluice("doctor", code=78), r"(?m)^fail  model       the queue belongs to the model another \(its-name\); two is")
 
 
-class Weights(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class Weights(RedisCase):
     def serve_two(self, weight, **settings):
         """Starts a daemon with the queues `test`, of this weight, and `other`, of weight 1; one thread, one text per
         batch, at least 30 ms each. Returns it, and the producer of the other queue."""

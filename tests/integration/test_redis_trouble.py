@@ -7,19 +7,13 @@ import threading
 
 import redis
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 from proxy import Proxy
 from redis_server import RedisServer
 
 
-class RedisTrouble(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class RedisTrouble(RedisCase):
     def roundtrip(self, seed, count=50):
         self.wait_finished(self.sender, self.sender.submit_many(texts(count, seed=seed), encoding="f32"))
 

@@ -3,18 +3,12 @@
 
 import threading
 
-from case import SluiceCase, scaled
+from case import RedisCase, scaled
 from corpus import texts
 from producer import Request
 
 
-class Sharing(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class Sharing(RedisCase):
     def test_both_daemons_work(self):
         """The history of deliveries shows it, not the daemons' own reports."""
         from history import History

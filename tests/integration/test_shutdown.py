@@ -4,17 +4,11 @@ nothing is lost either way."""
 
 import signal
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 
 
-class Shutdown(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class Shutdown(RedisCase):
     def wait_held(self, count=1):
         """Waits until a daemon holds that many unanswered entries."""
         self.wait_until(lambda: self.pending(self.client) >= count, "entries in a daemon's hands")

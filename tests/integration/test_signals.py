@@ -4,17 +4,11 @@ import json
 import re
 import signal
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 
 
-class Signals(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class Signals(RedisCase):
     def quiet(self, daemon):
         """Sends TSTP and waits until no read of this worker waits for entries."""
         daemon.signal(signal.SIGTSTP)

@@ -6,18 +6,15 @@ import json
 import re
 from unittest.mock import ANY
 
-from case import SluiceCase
+from case import RedisCase
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
 WORKER = "host.example-7-0a1b2c3d"
 
 
-class Story(SluiceCase):
+class Story(RedisCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
         self.stream = self.sender.stream
 
     def get(self, id, *flags, code=0):

@@ -3,20 +3,14 @@
 import json
 import struct
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 from vectors import decode_f32
 
 USAGE, DATAERR, NOINPUT, UNAVAILABLE, TEMPFAIL = 64, 65, 66, 69, 75
 
 
-class Submit(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
-
+class Submit(RedisCase):
     def sluice(self, *arguments, code=0, **options):
         result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue, **options)
         self.assertEqual(result.returncode, code, result.stderr)

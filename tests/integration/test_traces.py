@@ -9,7 +9,7 @@ import re
 import secrets
 import signal
 
-from case import SluiceCase
+from case import RedisCase
 
 INTERNAL, CONSUMER, ERROR = 1, 5, 2
 SPAN = {"traceId", "spanId", "parentSpanId", "traceState", "flags", "name", "kind", "startTimeUnixNano", "endTimeUnixNano", "attributes",
@@ -76,12 +76,9 @@ def read_line(line):
     return read_span(span)
 
 
-class Traces(SluiceCase):
+class Traces(RedisCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
         self.file = self.path("traces.jsonl")
 
     def spans(self, path=None):

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import texts
 from producer import Journal
 from resp_server import Voices
@@ -42,12 +42,9 @@ def digest(script):
     return hashlib.sha1(source(script).encode()).hexdigest().encode()
 
 
-class VoicesOfRedis(SluiceCase):
+class VoicesOfRedis(RedisCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-        self.sender = self.producer(self.server)
         self.voices = self.make_voices()
 
     def make_voices(self):

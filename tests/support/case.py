@@ -282,3 +282,15 @@ class SluiceCase(unittest.TestCase):
         self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
         self.said = result.stderr.decode()
         return result.stdout.decode()
+
+
+class RedisCase(SluiceCase):
+    """A server from the start, with a client and a producer."""
+
+    redis_options = {}  # of start_redis
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis(**self.redis_options)
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)

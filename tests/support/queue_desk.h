@@ -3,6 +3,7 @@
 #ifndef TESTS_QUEUE_DESK_H
 #define TESTS_QUEUE_DESK_H
 
+#include "harness.h"
 #include "redis/queue.h"
 #include "redis_fixture.h"
 
@@ -45,6 +46,20 @@ void desk_wait_fatal(struct desk *desk);
 
 /* Opens, starts and waits for EVENT_CONNECTED. */
 void desk_connect(struct desk *desk, const struct address *address);
+
+/* A case with a server, and a desk that is connected to it. */
+#define DESK_TEST(name)                                                                                                \
+    static void name##_at(struct redis_fixture *redis, struct desk *desk);                                             \
+    TEST_WITH(name, redis_setup, redis_teardown)                                                                       \
+    {                                                                                                                  \
+        struct redis_fixture *redis = *state;                                                                          \
+        struct desk desk;                                                                                              \
+        desk_connect(&desk, &redis->address);                                                                          \
+        name##_at(redis, &desk);                                                                                       \
+        desk_close(&desk);                                                                                             \
+    }                                                                                                                  \
+    static void name##_at(__attribute__((unused)) struct redis_fixture *redis,                                         \
+                          __attribute__((unused)) struct desk *desk)
 
 /* A read of new entries of the normal class. */
 #define DESK_READ(most, block)                                                                                         \
