@@ -2,13 +2,23 @@
 # ctest: threads
 # ctest-cost: 10
 
+import os
+import re
+import subprocess
+import sys
+
 import redis
 
+import acl
 from case import SluiceCase
 from certificates import Certificates
 from corpus import texts
+from daemon import SOURCE
 from resp_server import RespServer, array, error
 from sentinel import Group, TcpRedis
+
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+import blocks  # noqa: E402
 
 
 class Sentinels(SluiceCase):
@@ -79,6 +89,47 @@ class Sentinels(SluiceCase):
         self.assertEqual(result.returncode, 69, result.stderr)
         self.assertIn(b"signed by an authority that is not in", result.stderr)
         self.assertEqual(daemon.stop(), 0)
+
+    def test_a_second_redis_as_this_page_sets_it_up(self):
+        """The blocks of docs/redis.md: replicas and sentinels log in as sluice-replica, and its rights are enough for a
+        failover and for the old master's return as a replica."""
+        with open(os.path.join(SOURCE, "docs", "redis.md"), encoding="utf-8") as file:
+            page = file.read()
+        page = page[page.index("### A second Redis"):page.index("## Limits that close")]
+        os.makedirs(self.path("etc/sluice/secrets"))
+        os.makedirs(self.path("etc/redis"))
+        for role in (*acl.ROLES, "admin"):
+            self.write(f"etc/sluice/secrets/{role}_password", acl.PASSWORD + "\n")
+
+        def typed(mark):
+            code = blocks.only_block(page, mark).replace("/usr/local/share/sluice/", os.path.join(SOURCE, "config/")).replace("/etc/", self.path("etc/"))
+            code = re.sub("(?m)^(chown|systemctl) .*$", "", code).replace("-o redis ", "").replace(" && redis-cli acl load", "")
+            subprocess.run(["sh", "-ec", code], check=True, timeout=60)
+        typed("make-users.sh")
+        self.write("etc/redis/redis.conf", "")
+        typed("masterauth")
+        with open(self.path("etc/redis/redis.conf"), encoding="ascii") as file:
+            options = [word for line in file for name, value in [line.split()] for word in ("--" + name, value)]
+        servers = [TcpRedis(self.directory, name, options=(*options, "--aclfile", self.path("etc/redis/users.acl"))) for name in ("first", "second")]
+        for server in servers:
+            server.user, server.password, server.guarded = "admin", acl.PASSWORD, True
+        typed("sentinel monitor")
+        with open(self.path("etc/redis/sentinel.conf"), encoding="ascii") as file:
+            login = [line.replace(" sluice ", f" {Group.NAME} ") for line in file.read().splitlines() if line.startswith("sentinel auth-")]
+        self.assertEqual(len(login), 2)
+        group = Group(self.directory, self.children, servers=servers, more=login)
+        self.queue = "default"
+        self.sender = self.producer(servers[0])
+        login = {"environment": {"SLUICE_REDIS_PASSWORD": acl.PASSWORD}}
+        self.start_daemon(servers[0], address=group.url(login="sluice-worker@"), **login)
+        self.roundtrip(1)
+        servers[0].kill()
+        self.sender = self.producer(group.wait_master(other_than=servers[0]))
+        self.roundtrip(2)
+        servers[0].start()
+        group.wait_replicas()
+        for server in servers:
+            self.assertEqual(server.client().execute_command("ACL", "LOG"), [], "somebody was refused something")
 
     def test_unknown_name(self):
         group = self.group(replicas=0, sentinels=1)

@@ -59,7 +59,9 @@ class TcpRedis(RedisServer):
 
 
 class Sentinel:
-    def __init__(self, directory, number, name, master, quorum, password=None, tls=None):
+    def __init__(self, directory, number, name, master, quorum, password=None, tls=None, more=None):
+        """`more`: lines for its configuration in place of the login for the server."""
+        self.more = more
         self.directory = os.path.join(directory, f"sentinel-{number}")
         os.mkdir(self.directory)
         self.log = os.path.join(self.directory, "sentinel.log")
@@ -82,7 +84,9 @@ class Sentinel:
             lines += [f"tls-port {self.port}", *(" ".join(setting) for setting in tls_settings(self.tls))]
         if self.password:
             lines += [f"requirepass {self.password}", f"sentinel sentinel-pass {self.password}"]
-        if master.password:
+        if self.more is not None:
+            lines += self.more
+        elif master.password:
             lines.append(f"sentinel auth-pass {self.name} {master.password}")
         self.path = os.path.join(self.directory, "sentinel.conf")
         with open(self.path, "w", encoding="ascii") as file:
@@ -129,16 +133,17 @@ class Group:
 
     NAME = "mymaster"
 
-    def __init__(self, directory, children, replicas=2, sentinels=3, password=None, server_password=None, tls=None):
-        self.servers = []
-        for number in range(1 + replicas):
+    def __init__(self, directory, children, replicas=2, sentinels=3, password=None, server_password=None, tls=None, servers=(), more=None):
+        """`servers`: in place of new ones, servers that run, the master first. `more`: as Sentinel's."""
+        self.servers = list(servers)
+        for number in range(0 if servers else 1 + replicas):
             self.servers.append(TcpRedis(directory, f"r{number}", password=server_password, tls=tls))
-            children.append(self.servers[-1])
+        children += self.servers
         for replica in self.servers[1:]:
             replica.follow(self.servers[0])
         self.sentinels = []
         for number in range(sentinels):
-            self.sentinels.append(Sentinel(directory, number, self.NAME, self.servers[0], 1 + sentinels // 2, password, tls))
+            self.sentinels.append(Sentinel(directory, number, self.NAME, self.servers[0], 1 + sentinels // 2, password, tls, more))
             children.append(self.sentinels[-1])
         self._greet_every(100)
         wait_until(self._complete, "the sentinels to know all of it", timeout=30)
