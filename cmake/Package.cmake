@@ -9,7 +9,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "texts to vectors behind a Redis stream")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Producers append texts to a Redis stream with XADD. The daemon reads
 them in batches, computes their embeddings, scores or labels with a
 transformer model on the CPU or on an NVIDIA GPU, and writes each result
-to a key of its own. No request is lost or answered twice.")
+to a key of its own. No request is lost, and each has one reply.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)

@@ -77,7 +77,8 @@ class Package(unittest.TestCase):
         name = os.path.join("/tmp", os.path.basename(self.package))
         run("cp", self.package, ROOT + name)
         run("rm", "-f", ROOT + "/tmp/redis.sock")
-        inside("apt-get", "install", "-y", "--no-install-recommends", name)
+        told = inside("apt-get", "install", "-y", "--no-install-recommends", name)
+        self.assertTrue(os.path.exists(ROOT + re.search("\nsluice: (/.*[.]md)\n", told)[1]), "the page that apt names")
         self.assertIn("/usr/bin/sluice", files() - before)
         server = subprocess.Popen(["chroot", ROOT, "redis-server", "--port", "0", "--unixsocket", "/tmp/redis.sock", "--save", ""],
                                   stdout=subprocess.DEVNULL)
@@ -90,7 +91,8 @@ class Package(unittest.TestCase):
         answer = inside("/usr/bin/sluice", "submit", "--wait", "--redis", "/tmp/redis.sock", "hello world")
         print(f"from apt-get to the first vector: {time.monotonic() - began:.0f} s")
         self.assertIn('"dim":192', answer)
-        inside("apt-get", "install", "-y", "--allow-downgrades", "--reinstall", name)  # an upgrade, as far as files go
+        again = inside("apt-get", "install", "-y", "--allow-downgrades", "--reinstall", name)  # an upgrade, as far as files go
+        self.assertNotIn("\nsluice: ", again)
         self.assertIn("1 alive", inside("/usr/bin/sluice", "workers", "check", "--redis", "/tmp/redis.sock"))
         daemon.terminate()
         self.assertEqual(daemon.wait(timeout=30), 0)
