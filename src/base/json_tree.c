@@ -10,12 +10,16 @@
 #include "base/file.h"
 #include "base/utf8.h"
 
-/* The line that a byte is in, from 1. */
-static size_t line_of(const char *bytes, size_t at)
+/* Reports a fault at a byte, by its line and its place in that line, both from 1. */
+static enum status fault_at(const char *bytes, size_t at, const char *name, const char *fault, struct err *err)
 {
-    size_t line = 1;
-    for (size_t i = 0; i < at; i++) { line += bytes[i] == '\n'; }
-    return line;
+    size_t line = 1, begin = 0;
+    for (size_t i = 0; i < at; i++) {
+        if (bytes[i] != '\n') { continue; }
+        line++;
+        begin = i + 1;
+    }
+    return err_set(err, STATUS_BAD_INPUT, "%s line %zu, byte %zu: %s", name, line, at - begin + 1, fault);
 }
 
 /* Moves `*at` from after an opening quote to after the closing one. False for an escaped NUL. */
@@ -36,9 +40,7 @@ static bool skip_string(const char *bytes, size_t length, size_t *at)
 static enum status check_text(const char *bytes, size_t length, const char *name, struct err *err)
 {
     size_t valid = utf8_valid_prefix(bytes, length);
-    if (valid != length) {
-        return err_set(err, STATUS_BAD_INPUT, "%s line %zu: byte %zu is not UTF-8", name, line_of(bytes, valid), valid);
-    }
+    if (valid != length) { return fault_at(bytes, valid, name, "not UTF-8", err); }
     if (memchr(bytes, '\0', length)) { return err_set(err, STATUS_BAD_INPUT, "%s: has a NUL byte", name); }
     size_t depth = 0;
     for (size_t at = 0; at < length;) {
@@ -103,15 +105,10 @@ enum status json_parse(const char *bytes, size_t length, const char *name, cJSON
     if (status != STATUS_OK) { return status; }
     const char *end = NULL;
     cJSON *root = cJSON_ParseWithLengthOpts(bytes, length + 1, &end, 0);
-    if (!root) {
-        size_t at = end ? (size_t)(end - bytes) : 0;
-        return err_set(err, STATUS_BAD_INPUT, "%s line %zu: not valid JSON at byte %zu", name, line_of(bytes, at), at);
-    }
+    if (!root) { return fault_at(bytes, end ? (size_t)(end - bytes) : 0, name, "not valid JSON", err); }
     end += strspn(end, " \t\r\n");
     if ((size_t)(end - bytes) < length) {
-        size_t at = (size_t)(end - bytes);
-        status = err_set(err, STATUS_BAD_INPUT, "%s line %zu: more text behind the JSON at byte %zu", name,
-                         line_of(bytes, at), at);
+        status = fault_at(bytes, (size_t)(end - bytes), name, "more text after the JSON", err);
     } else {
         status = check_keys(root, name, err);
     }

@@ -1,7 +1,9 @@
 /* Prints every setting with its value in effect and the source of that value. Passwords are never shown. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "engine/engine.h"
@@ -60,6 +62,10 @@ static int run_config(struct invocation *invocation)
             bool tokens = strcmp(table[i].key, "max_batch_tokens") == 0;
             printf("; %u on %s", tokens ? here.batch.tokens : here.batch.rows, here.name);
         }
+        size_t length = strlen(table[i].key);
+        bool reads =
+            strcmp(table[i].key, "model") == 0 || (length > 5 && strcmp(table[i].key + length - 5, "_file") == 0);
+        if (reads && value[0] != '\0' && access(value, R_OK) != 0) { printf("; cannot be read: %s", strerror(errno)); }
         puts("");
     }
     return EX_OK;
@@ -69,7 +75,8 @@ const struct subcommand command_config = {
     .name = "config",
     .bit = FOR_CONFIG,
     .summary = "Print the settings in effect and where each came from",
-    .explanation = "Each value comes from the highest of: flag, environment, file, default. The keys are explained in\n"
-                   "share/sluice/sluice.json, in the source config/sluice.json.",
+    .explanation = "Each value comes from the highest of: flag, environment, file, default. A file or model that this\n"
+                   "user cannot read is marked. The keys are explained in share/sluice/sluice.json, in the source\n"
+                   "config/sluice.json.",
     .run = run_config,
 };

@@ -387,6 +387,14 @@ static enum status load_config(struct invocation *invocation, const char *path, 
         }
     }
     TRY(config_environment(&invocation->config, err));
+    for (char **variable = environ; *variable; variable++) {
+        const struct setting *meant = config_mistyped(*variable);
+        char name[SETTING_NAME_MAX];
+        if (!meant) { continue; }
+        setting_variable(meant, name);
+        fprintf(stderr, "sluice %s: %.*s is no setting and is ignored; did you mean %s?\n", invocation->command->name,
+                (int)strcspn(*variable, "="), *variable, name);
+    }
     if (!invocation->config.model) { TRY(default_model(&invocation->config.model, err)); }
     TRY(config_pick_queue(&invocation->config, err));
     return config_check(&invocation->config, err);

@@ -2,6 +2,7 @@
 #include "config/config.h"
 #include "schedule/encodings.h"
 
+#include <ctype.h>
 #include <event2/util.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/edit_distance.h"
 #include "base/file.h"
 #include "base/json_tree.h"
 #include "engine/engine.h"
@@ -159,6 +161,22 @@ enum status config_environment(struct config *config, struct err *err)
         if (status != STATUS_OK) { return status; }
     }
     return STATUS_OK;
+}
+
+const struct setting *config_mistyped(const char *variable)
+{
+    enum { SHORTEST = 5, CHANGES = 2 }; /* SLUICE_PORT, as Kubernetes sets it, is no mistyped setting */
+    char key[SETTING_NAME_MAX];
+    size_t prefix = strlen("SLUICE_"), length = strcspn(variable, "=");
+    if (strncmp(variable, "SLUICE_", prefix) != 0 || length < prefix + SHORTEST || length >= sizeof key) {
+        return NULL;
+    }
+    for (size_t i = prefix; i <= length; i++) {
+        key[i - prefix] = i < length ? (char)tolower((unsigned char)variable[i]) : '\0';
+    }
+    const struct setting *nearest = setting_nearest(table, SETTINGS, key);
+    unsigned changes = strcmp(key, "config") == 0 ? 0 : edit_distance(nearest->key, key);
+    return changes > 0 && changes <= CHANGES ? nearest : NULL;
 }
 
 enum status config_check(const struct config *config, struct err *err)

@@ -79,6 +79,9 @@ MUST_CHECK enum status config_parse(struct config *config, char *bytes, size_t l
 /* Reads SLUICE_<KEY> for every key; an empty variable counts as unset. Errors: STATUS_BAD_INPUT, STATUS_NO_MEMORY. */
 MUST_CHECK enum status config_environment(struct config *config, struct err *err);
 
+/* The setting that a variable NAME=VALUE of the environment seems to mean with a mistyped SLUICE_<KEY>; NULL: none. */
+const struct setting *config_mistyped(const char *variable);
+
 /* A setting of an entry of `queues`, as text; NULL when the entry does not name it. */
 const char *config_queue_value(const struct config_queues *queues, size_t number, const char *key);
 

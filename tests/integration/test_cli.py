@@ -136,10 +136,24 @@ class Config(CommandLine):
     def test_broken_files(self):
         for content, says in (('{"que": "q"}', 'unknown key "que"; the nearest known one is "queue"'),
                               ('{"window_ms": 7', "c.json"),
+                              ('{ // one\n"window_ms" 7}', "c.json line 2, byte 13: not valid JSON"),
                               ('{"window_ms": "x"}', '"window_ms" must be a whole number from 0 to 60000')):
             self.assertIn("c.json", self.fails(CONFIG, "config", "--config", self.write("c.json", content), says=says))
         self.fails(NOINPUT, "config", "--config", self.path("none.json"), says="none.json")
         self.fails(CONFIG, "config", environment={"SLUICE_WINDOW_MS": "-1"}, says="SLUICE_WINDOW_MS")
+
+    def test_a_mistyped_variable(self):
+        """Only one that is nearly a setting is reported: Kubernetes sets SLUICE_PORT and its like for a service of this name."""
+        result = self.run_sluice("config", environment={"SLUICE_PRECISON": "f32", "SLUICE_PORT": "x", "SLUICE_SERVICE_HOST": "x"})
+        self.assertEqual((result.returncode, result.stderr.decode()),
+                         (0, "sluice config: SLUICE_PRECISON is no setting and is ignored; did you mean SLUICE_PRECISION?\n"))
+
+    def test_files_that_are_not_there(self):
+        here = self.write("token", "x")
+        values = self.config("--model", self.path("nowhere"), "--http", "127.0.0.1:9464", "--http-token-file", here, "--redis-password-file", here + "2")
+        self.assertEqual(values["model"][1], "flag --model; cannot be read: No such file or directory")
+        self.assertEqual(values["redis_password_file"][1], "flag --redis-password-file; cannot be read: No such file or directory")
+        self.assertEqual((values["http_token_file"][1], values["tls_ca_file"][1]), ("flag --http-token-file", "default"))
 
     def test_secrets_are_not_shown(self):
         result = self.run_sluice("config", "--redis", "redis://u:hunter2@h:1/2", environment={"SLUICE_REDIS_PASSWORD": "hunter3"})

@@ -20,19 +20,19 @@ static void refuse(const char *text, const char *says)
 
 TEST(refuses_text_that_cjson_would_take)
 {
-    refuse("{\"a\": \"\xC0\x80\"}", "byte 7 is not UTF-8");
+    refuse("{\"a\": \"\xC0\x80\"}", "line 1, byte 8: not UTF-8");
     refuse("{\"a\": \"\xED\xA0\x80\"}", "UTF-8");
     refuse("{\"a\": \"x\\u0000y\"}", "NUL");
-    refuse("{\"a\": 1} {\"b\": 2}", "behind the JSON at byte 9");
+    refuse("{\"a\": 1} {\"b\": 2}", "line 1, byte 10: more text after the JSON");
     refuse("{\"a\": 1, \"b\": {\"c\": 1, \"d\": 2, \"c\": 3}}", "c stands twice");
     refuse("[{\"\": 1, \"\": 2}]", "stands twice");
     refuse("", "not valid JSON");
     refuse("{\"a\": ", "not valid JSON");
     refuse("{\"a", "not valid JSON");
     refuse("{\"a\\", "not valid JSON");
-    refuse("{\n\n\"a\": nul\n}", "line 3: not valid JSON at byte 8");
-    refuse("{\n}\n x", "line 3: more text behind");
-    refuse("\n\"\xff\"", "line 2: byte 2 is not UTF-8");
+    refuse("{\n\n\"a\": nul\n}", "line 3, byte 6: not valid JSON");
+    refuse("{\n}\n x", "line 3, byte 2: more text after");
+    refuse("\n\"\xff\"", "line 2, byte 2: not UTF-8");
     cJSON *root;
     struct err err = {0};
     assert_int_equal(json_parse("[1]\0[2]", 7, "f.json", &root, &err), STATUS_BAD_INPUT);

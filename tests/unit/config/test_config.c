@@ -168,7 +168,7 @@ TEST(broken_files_are_refused)
 {
     expect_refused("", "not valid JSON");
     expect_refused("[]", "must hold one JSON object");
-    expect_refused("{\"queue\": \"a\"} x", "more text behind the JSON");
+    expect_refused("{\"queue\": \"a\"} x", "more text after the JSON");
     expect_refused("{\"queue\": \"a\"}\n/* open", "test.json line 2: a comment without its closing */");
     expect_refused("{\n\"queue\": \"a", "not valid JSON");
     expect_refused("{\"queue\": \"a\nb\"}", "\"queue\" must be");
