@@ -647,7 +647,8 @@ static enum status probe(const struct remote_options *options, struct client *cl
         }
         poll(NULL, 0, BLOCK_MS);
     }
-    return err_set(err, STATUS_UNAVAILABLE, "no answer from queue %s; is a daemon running? (sluice workers)",
+    return err_set(err, STATUS_UNAVAILABLE,
+                   "no answer from queue %s; is a daemon running, neither quiet nor paused? (sluice stats)",
                    options->queue);
 }
 

@@ -178,7 +178,13 @@ static enum status handle_letters(struct session *session, const struct invocati
     if (!own->json) { print_heading(session); }
     if (invocation->operand_count > 1) {
         for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++) {
-            status = letters_one(session, invocation->operands[i], &work, verb->visit, err);
+            const char *letter = invocation->operands[i];
+            status = letters_one(session, letter, &work, verb->visit, err);
+            if (status == STATUS_NOT_FOUND) {
+                size_t length = strlen(err->message);
+                snprintf(err->message + length, sizeof err->message - length,
+                         "; if it is a request's id or name: sluice dead list --id %.100s", letter);
+            }
         }
     } else {
         struct letter_filter filter = {.code = own->code, .id = own->id};

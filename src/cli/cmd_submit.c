@@ -226,8 +226,9 @@ static enum status wait_reply(struct submission *submission, const char *name, s
     const struct resp_value *of = resp_field(reply, "entry"), *end = resp_field(reply, "status");
     if (!end || (!told && (!of || !resp_equals(of, name)))) {
         return err_set(err, STATUS_TIMEOUT,
-                       "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
-                       (long long)submission->own->timeout_s, submission->session.queue, id);
+                       "no reply for %s within %lld s; is a daemon running on queue %s, neither quiet nor paused? "
+                       "(sluice get %s asks again)",
+                       id, (long long)submission->own->timeout_s, submission->session.queue, id);
     }
     submission->failed += !resp_equals(end, "done");
     TRY(answer_put_reply(stdout, id, reply, err));

@@ -14,8 +14,10 @@ static enum status advise_login(const struct session *session, struct err *err)
 {
     char advice[256];
     size_t length = strlen(err->message);
-    int bytes = snprintf(advice, sizeof advice,
-                         " (the command needs the operator's login for queue %s: acl/operator.acl)", session->queue);
+    int bytes =
+        snprintf(advice, sizeof advice,
+                 " (the command needs the operator's login for queue %s: acl/operator.acl; or is that name mistyped?)",
+                 session->queue);
     if (err->status == STATUS_DENIED && strstr(err->message, "NOPERM") &&
         length + (size_t)bytes < sizeof err->message) {
         memcpy(err->message + length, advice, (size_t)bytes + 1);

@@ -113,6 +113,10 @@ enum status letters_each(struct session *session, const struct letter_filter *fi
 enum status letters_one(struct session *session, const char *id, void *context, letter_visit_fn *visit, struct err *err)
 {
     struct resp_value *page;
+    struct entry_id parsed;
+    if (!entry_id_parse(id, strlen(id), &parsed)) {
+        return err_set(err, STATUS_NOT_FOUND, "there is no dead letter %s: a letter is called 1795252518106-0", id);
+    }
     TRY(read_page(session, "XRANGE", id, id, &page, err));
     struct letter letter;
     enum status status = page->count == 1 && read_letter(session, &page->items[0], &letter)

@@ -396,6 +396,10 @@ static bool has_succeeded(struct connection *connection, const struct resp_value
 {
     struct err refused;
     enum status status = resp_check(reply, &refused);
+    if (resp_is_error(reply, "WRONGPASS") && !connection->options.address->user && !connection->options.sentinel) {
+        strncat(refused.message, " The user was default, because the address names none: redis://USER@HOST",
+                sizeof refused.message - strlen(refused.message) - 1);
+    }
     if (status) { die_because(connection, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message); }
     return status == STATUS_OK;
 }

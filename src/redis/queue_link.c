@@ -45,6 +45,11 @@ void queue_stop(struct queue *queue, const struct err *err)
 {
     if (queue->state == QUEUE_STOPPED) { return; }
     queue->outbox.fatal = *err;
+    if (strstr(err->message, "NOPERM")) {
+        size_t length = strlen(err->message);
+        snprintf(queue->outbox.fatal.message + length, sizeof err->message - length,
+                 " (a worker needs the worker's login: acl/worker.acl)");
+    }
     queue->outbox.fatal_due = true;
     queue->link->trouble = *err;
     event_active(queue->outbox.wake, EV_TIMEOUT, 1);

@@ -446,6 +446,7 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         {"MOVED", STATUS_UNAVAILABLE},
         {"OOM", STATUS_UNAVAILABLE},
         {"ERR max number of clients", STATUS_UNAVAILABLE}, /* has no code of its own */
+        {"ERR unknown command", STATUS_INTERNAL, " Is this a Sentinel? Its address is redis+sentinel://HOST:PORT/NAME"},
     };
     if (value->type != RESP_ERROR) { return STATUS_OK; }
     /* Redis adds the script's digest to the error, which helps nobody. */

@@ -239,7 +239,7 @@ class Acl(SluiceCase):
         self.assertEqual(self.make_users().stdout.count(b"user sluice-"), 6, "a run that failed was remembered")
 
     def test_arguments_of_make_users(self):
-        """Wrong arguments print the usage, or what is missing, and no users."""
+        """Wrong arguments print the usage, or that a folder is missing, and no users."""
         for arguments, code, words in (((), 64, "usage: make-users.sh "), (("--dashbord", self.directory), 64, "usage"), (("--dashboard",), 64, "usage"),
                                        ((self.directory, "--dashboard"), 64, "usage"), ((self.path("nowhere"),), 66, "no folder"), (("--help",), 0, "")):
             done = subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), *arguments], capture_output=True, text=True, check=False, timeout=60)
@@ -308,13 +308,20 @@ class Acl(SluiceCase):
             with self.assertRaises(redis.exceptions.NoPermissionError, msg=command):
                 producer.execute_command(*command)
 
+    def test_a_worker_with_another_login_names_the_one_it_needs(self):
+        for role in ("operator", "producer"):
+            self.make_user(role)
+            daemon = self.make_daemon(self.server, address=f"redis+unix://sluice-{role}@{self.server.socket}", environment=LOGIN).start()
+            self.assertEqual(daemon.wait_exit(), NOPERM)
+            self.assertRegex(daemon.read_log(), r"redis_refuses .*NOPERM.* \(a worker needs the worker's login: acl/worker.acl\)")
+
     def test_commands_of_an_operator_name_the_login_they_need(self):
         for role, command, refused in (("producer", "stats", "TIME"), ("worker", "pause", "SET")):
             self.make_user(role)
             result = self.run_sluice(command, "--redis", f"redis+unix://sluice-{role}@{self.server.socket}", "--queue", self.queue,
                                      environment=LOGIN)
             self.assertEqual(result.returncode, NOPERM)
-            self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login for queue test: acl/operator.acl\)\n$")
+            self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login for queue test: acl/operator.acl; or is that name mistyped\?\)\n$")
 
     def test_what_rights_cannot_keep_a_producer_from(self):
         """A queue's producers must trust each other: config/acl/producer.acl allows these actions, docs/redis.md says so,
@@ -354,9 +361,9 @@ class Acl(SluiceCase):
         self.assertEqual(self.client.xrange(stream, lost, lost), [])
 
     def test_what_the_worker_may_is_in_its_code(self):
-        """Each command that the file grants is one that a script or the Redis layer sends."""
+        """Each command that the file grants is one that a script, the Redis layer or the dashboard sends."""
         code = ""
-        files = ("lua/*.lua", "lua/lib/*.lua", "src/redis/*.c")
+        files = ("lua/*.lua", "lua/lib/*.lua", "src/redis/*.c", "src/operator/*.c")
         for path in (path for pattern in files for path in glob.glob(os.path.join(SOURCE, pattern))):
             if path.endswith("rights.c"):
                 continue  # lists the rights, and sends nothing

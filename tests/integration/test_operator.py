@@ -58,7 +58,9 @@ class Operator(RedisCase):
         self.assertIn("id: order-7", shown)
         self.assertIn("_code: poison", shown)
         self.assertIn("text: some words", shown)
-        self.assertIn("there is no dead letter 1-1", self.sluice("dead", "show", "1-1", code=NOINPUT))
+        self.assertIn("there is no dead letter 1-1; if it is a request's id or name: sluice dead list --id 1-1\n", self.sluice("dead", "show", "1-1", code=NOINPUT))
+        self.assertIn("there is no dead letter order-7: a letter is called ", self.sluice("dead", "show", "order-7", code=NOINPUT))
+        self.assertTrue(self.sluice("dead", "list", "--id", "order-7").startswith(second))
 
     def test_dead_list_has_the_users_id_and_json(self):
         first = self.bury("5-0", age_ms=7_200_000)

@@ -123,6 +123,9 @@ class Secrets(SluiceCase):
                                  environment={"SLUICE_REDIS_PASSWORD": "wrong"})
         self.assertEqual(result.returncode, 77, result.stderr)
         self.assertNotIn(b"wrong\"", result.stderr)
+        self.assertIn(b"The user was default, because the address names none: redis://USER@HOST", result.stderr)
+        result = self.run_sluice("submit", "--redis", f"redis+unix://worker@{self.server.socket}", "hello", environment={"SLUICE_REDIS_PASSWORD": "wrong"})
+        self.assertEqual((result.returncode, b"The user was" in result.stderr), (77, False))
 
     def test_config_shows_no_secret(self):
         path = self.write("password", PASSWORD)

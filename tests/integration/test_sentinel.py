@@ -137,6 +137,9 @@ class Sentinels(SluiceCase):
         result = self.submit(url)
         self.assertEqual(result.returncode, 69, result.stderr)
         self.assertIn(b"this Sentinel knows no master named another", result.stderr)
+        for command in (("stats",), ("submit", "hello")):
+            result = self.run_sluice(*command, "--redis", f"redis://127.0.0.1:{group.sentinels[0].port}", "--queue", self.queue)
+            self.assertIn(b"Is this a Sentinel? Its address is redis+sentinel://HOST:PORT/NAME", result.stderr)
         daemon = self.make_daemon(group.servers[0], address=url).start()
         self.wait_until(lambda: "no master named another" in daemon.read_log(), "a complaint")
         self.assertTrue(daemon.running())

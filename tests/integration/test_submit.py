@@ -73,7 +73,7 @@ class Submit(RedisCase):
         self.fails(TEMPFAIL, "submit", "--wait", "--timeout-s", "1", "--id", "mine", "third", says="no reply for mine")
 
     def test_wait_gives_up(self):
-        self.fails(TEMPFAIL, "submit", "--wait", "--timeout-s", "1", "hello", says="is a daemon running on queue test?")
+        self.fails(TEMPFAIL, "submit", "--wait", "--timeout-s", "1", "hello", says="is a daemon running on queue test, neither quiet nor paused?")
 
     def test_usage(self):
         for arguments in (["submit", "--id", "a", "x", "y"], ["submit", "--input", "f", "x"], ["get"], ["get", "a", "b"]):
