@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 
 import installed
@@ -51,8 +52,21 @@ const ranks = new Client(redis, { queue: "ranks" });
 say(await ranks.rerank("red", ["hello", "the red world", "blue", "red"], { best: 3 }));
 const labels = new Client(redis, { queue: "labels" });
 say(await labels.classify("hello"));
-const nobody = new Client(redis, { queue: "nobody" });
+const nobody = new Client(redis, "nobody");
 say(await error(nobody.embed("hello", { timeout: 0.5 })));
+const left = new AbortController();
+const abandoned = error(nobody.embed("hello", { signal: left.signal }));
+setTimeout(() => left.abort(new Error("the visitor left")), 100);
+say(await abandoned);
+say(await error(nobody.embed("hello", { signal: left.signal })));
+say((await client.embed("hello", { truncate: false, dims: undefined, "x-own": "1" })).length);
+const wrong = [() => nobody.embed(["hello", "world"]), () => nobody.embed(), () => nobody.embed(null), () => nobody.embed(5), () => nobody.classify(["hello"]),
+  () => nobody.embedMany("hello"), () => nobody.embedMany(["hello", undefined]), () => nobody.embedEach("hello").next(), () => nobody.rerank("red", "hello"),
+  () => nobody.rerank(undefined, ["hello"]), () => nobody.enqueue(null), () => nobody.enqueue([5]), () => nobody.embed("hello", { timeuot: 1 }),
+  () => nobody.embed("hello", { encoding: "json" }), () => nobody.embed("hello", { tenant: null }), () => nobody.embed("hello", { priority: "urgent" }),
+  () => nobody.wait("order-42"), () => nobody.cancel("order-42"), () => nobody.read({}), async () => new Client(redis, { quue: "nobody" }),
+  async () => new Client(redis, "No Such")];
+for (const each of wrong) say(await error((async () => each())()));
 await Promise.all([client, ranks, labels, nobody].map((each) => each.close()));
 await redis.quit();
 """
@@ -68,7 +82,7 @@ client = Client(redis.Redis())
 vector: array.array[float] = client.embed("hello", priority="high", dims=3, id="a")
 many: list[array.array[float]] = client.embed_many(["hello"], timeout=3)
 ranking: list[tuple[int, float]] = client.rerank("query", ["a"], best=1)
-request = client.enqueue(["a", "b"], task="rerank", query="c")
+request = client.enqueue(["a", "b"], task="rerank", query="c", expires_in=1000, timeout=1, truncate=True)
 client.cancel(request)
 
 
@@ -81,7 +95,31 @@ async def main() -> None:
 """
 
 MISUSES_PYTHON = ('client.embed("hello", priority="hgih")', 'client.embed("hello", dims="3")', 'client.embed("hello", dim=3)',
-                  'client.embed_many("a", id="b")', "client.cancel(request.id)")
+                  'client.embed("hello", encoding="json")', 'client.embed_many("a", id="b")', "client.cancel(request.id)")
+
+# Calls of a client, and what their TypeError or ValueError says.
+WRONG_PYTHON = (
+    (lambda client: client.embed(["hello", "world"]), "one text is a str (embed_many takes several), not list"),
+    (lambda client: client.embed(("hello",)), "embed_many takes several"),
+    (lambda client: client.embed(None), "not NoneType"),
+    (lambda client: client.embed(b"hello"), "not bytes"),
+    (lambda client: client.classify(["hello"]), "not list"),
+    (lambda client: client.rerank(None, ["hello"]), "not NoneType"),
+    (lambda client: client.rerank("red", "hello"), "several texts are a list of str, not str"),
+    (lambda client: client.embed_many("hello"), "several texts are a list of str, not str"),
+    (lambda client: client.embed_many(["hello", None]), "not NoneType"),
+    (lambda client: client.enqueue(None), "several texts are a list of str, not NoneType"),
+    (lambda client: client.enqueue(["hello", b"world"]), "not bytes"),
+    (lambda client: client.embed("hello", dim=64), "no field dim here: do you mean dims?"),
+    (lambda client: client.embed("hello", timeuot=64), "do you mean timeout?"),
+    (lambda client: client.embed("hello", encoding="json"), "no field encoding here: enqueue takes all"),
+    (lambda client: client.enqueue("hello", expire_in=5), "do you mean expires_in?"),
+    (lambda client: client.embed("hello", tenant=None), "tenant is a str or a number, not NoneType"),
+    (lambda client: client.embed("hello", priority="urgent"), "priority is high, normal or low, not 'urgent'"),
+    (lambda client: client.wait("order-42"), "wait takes what enqueue returned"),
+    (lambda client: client.cancel("order-42"), "cancel takes what enqueue returned"),
+    (lambda client: client.read(client.enqueue), "read takes an id"),
+)
 
 USES_NODE = """
 import { Client, Connection, SluiceError } from "sluice-client";
@@ -89,9 +127,10 @@ import { Client, Connection, SluiceError } from "sluice-client";
 export async function uses(redis: Connection): Promise<number> {
   const client = new Client(redis, { queue: "q" });
   const vector: Float32Array = await client.embed("hello", { priority: "high", dims: 3, id: "a", "x-own": "b" });
-  const many: Float32Array[] = await client.embedMany(["hello"], { timeout: 3 });
+  const many: Float32Array[] = await client.embedMany(["hello"], { timeout: 3, signal: new AbortController().signal, truncate: false });
+  await new Client(redis, "q").close();
   for await (const each of client.embedEach(["a"])) if (each.vector) vector.set(each.vector); else console.log(each.error.code);
-  const request = await client.enqueue(["a"], { task: "rerank", query: "b", top_n: 1 });
+  const request = await client.enqueue(["a"], { task: "rerank", query: "b", top_n: 1, expires_in: 1000 });
   await client.cancel(request);
   const error = new Error() as SluiceError;
   await client.close();
@@ -100,7 +139,7 @@ export async function uses(redis: Connection): Promise<number> {
 """
 
 MISUSES_NODE = ('client.embed("hello", { priority: "hgih" })', 'client.embed("hello", { dims: "3" })', 'client.embed("hello", { dim: 3 })',
-                'client.embedMany(["a"], { id: "b" })', "client.cancel(request.id)")
+                'client.embed("hello", { encoding: "json" })', 'client.embedMany(["a"], { id: "b" })', "client.cancel(request.id)")
 
 
 class Installed(SluiceCase):
@@ -207,8 +246,11 @@ class Installed(SluiceCase):
                 client.embed("hello", id=id)
         self.assertEqual(client.embed("hello", id="12-34").tolist(), client.read("12-34").vector.tolist())
         self.assertIsNone(client.read("nobody"))
-        with self.assertRaises(ValueError):
-            client.wait(client.enqueue("hello", encoding="f16")).vector
+        reply = client.wait(client.enqueue("hello", encoding="f16"))
+        with self.assertRaisesRegex(ValueError, "not in f32 but in f16"):
+            reply.vector
+        self.assertRegex(repr(reply), r"^Reply\(.*'encoding': b'f16'.*'embedding': '\d+ bytes'.*\)$")
+        self.assertEqual(len(client.embed("hello", truncate=False, **{"x-own": "1"})), len(self.floats("hello")))
         ended = dict(client.embed_each(["hello", "", "world"]))
         self.assertEqual((ended[0].tolist(), ended[1].code, ended[2].tolist()), (self.floats("hello"), "bad_request", self.floats("world")))
         ranks, labels = (self.module.Client(self.connection(), queue) for queue in ("ranks", "labels"))
@@ -283,13 +325,13 @@ class Installed(SluiceCase):
         self.server = self.start_redis()
         client = self.module.Client(self.connection(), self.queue)
         for ask in (lambda: client.embed("hello", timeout=0.3), lambda: client.embed_many(["hello"], timeout=0.3), lambda: list(client.embed_each(["hello"], timeout=0.3))):
-            with self.assertRaises(TimeoutError):
+            with self.assertRaisesRegex(TimeoutError, f"^no reply to .* in time: queue {self.queue} has never had a worker$"):
                 ask()
 
         async def late():
             async with self.two_connections() as connection:
                 other = self.module.AsyncClient(connection, self.queue)
-                with self.assertRaises(TimeoutError):
+                with self.assertRaisesRegex(TimeoutError, "has never had a worker$"):
                     await other.embed("hello", timeout=0.3)
                 task = asyncio.ensure_future(other.embed("hello"))
                 while self.server.client().xlen(self.key("requests")) < 5:
@@ -303,6 +345,52 @@ class Installed(SluiceCase):
         self.assertEqual((len(asked), cancelled), (5, asked))
         self.start_daemon(self.server)
         self.wait_empty(self.producer(self.server))
+
+    def test_a_late_request_says_since_when_no_worker_lives(self):
+        self.server = self.start_redis()
+        client, admin = self.module.Client(self.connection(), self.queue), self.server.client()
+        seconds, _ = admin.time()
+        admin.hset(self.key("meta"), "published_at", 1000 * (seconds - 60))
+        with self.assertRaisesRegex(TimeoutError, rf": queue {self.queue} has had no worker for 6\d s$"):
+            client.embed("hello", timeout=0.1)
+        admin.hset(self.key("meta"), "published_at", 1000 * seconds)
+        with self.assertRaisesRegex(TimeoutError, "in time$"):
+            client.embed("hello", timeout=0.1)
+
+    def test_wrong_uses_are_refused_before_anything_is_sent(self):
+        self.server = self.start_redis()
+        client = self.module.Client(self.connection(), self.queue)
+
+        async def use_wrongly(use):
+            connection = redis.asyncio.Redis(unix_socket_path=self.server.socket)
+            try:
+                await use(self.module.AsyncClient(connection, self.queue))
+            finally:
+                await connection.connection_pool.disconnect()
+        for use, says in (*WRONG_PYTHON, (lambda client: list(client.embed_each("hello")), "several texts are a list of str, not str")):
+            with self.assertRaisesRegex((TypeError, ValueError), re.escape(says)):
+                use(client)
+        for use, says in WRONG_PYTHON:
+            with self.assertRaisesRegex((TypeError, ValueError), re.escape(says)):
+                asyncio.run(use_wrongly(use))
+        for name in ("No Such", "", "x" * 65, "{default}"):
+            with self.assertRaisesRegex(ValueError, "a queue's name"):
+                self.module.Client(self.connection(), name)
+        self.assertEqual(self.server.client().dbsize(), 0)
+
+    def test_a_request_without_a_deadline_is_given_up_soon_while_redis_is_away(self):
+        """`timeout` of `enqueue` is not the request's deadline, which here is a day."""
+        self.server = self.start_redis()
+        client = self.module.Client(self.connection(), self.queue)
+        self.server.kill()
+        begin = time.monotonic()
+        with self.assertRaises(redis.ConnectionError):
+            client.enqueue("hello", timeout=0.5, expires_in=86400000)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.server.start()
+        request = client.enqueue("hello", timeout=0.5, expires_in=86400000)
+        (_, fields), = self.server.client().xrange(self.key("requests"))
+        self.assertEqual((fields[b"expires_in"], fields[b"id"].decode()), (b"86400000", request.id))
 
     def test_a_cancelled_request_raises(self):
         self.server = self.start_redis()
@@ -408,7 +496,20 @@ class Installed(SluiceCase):
         self.assertEqual(said[10], [200, 200])
         self.assertEqual([(each["index"], each["score"]) for each in said[11]], self.ranking[:3])
         self.assertEqual(said[12], self.labels)
-        self.assertEqual((said[13]["name"], said[13]["message"][:11]), ("TimeoutError", "no reply to"))
+        self.assertEqual(said[13]["name"], "TimeoutError")
+        self.assertRegex(said[13]["message"], "^no reply to .* in time: queue nobody has never had a worker$")
+        self.assertEqual([each["message"] for each in said[14:16]], ["the visitor left"] * 2)
+        self.assertEqual(said[16], len(self.floats("hello")))
+        wrong = said[17:]
+        self.assertEqual({each["name"] for each in wrong}, {"TypeError"}, wrong)
+        self.assertEqual(wrong[0]["message"], "one text is a string (embedMany takes several), not an array")
+        for each, ends in zip(wrong, ("an array", "undefined", "null", "number", "an array", "string", "undefined", "string", "string", "undefined", "null",
+                                      "number", "", "", "tenant is a string or a number, not null", "high, normal or low, not urgent",
+                                      "wait and cancel take what enqueue returned", "wait and cancel take what enqueue returned", "read takes an id, not object",
+                                      "no option quue here; there are queue", "a queue's name is 1 to 64 of a-z 0-9 _ . -, not No Such"), strict=True):
+            self.assertTrue(each["message"].endswith(ends), (each, ends))
+        self.assertRegex(wrong[12]["message"], "^no option timeuot here; there are .*timeout")
+        self.assertRegex(wrong[13]["message"], "^no option encoding here")
         asked, cancelled = (self.server.client().xrange(self.key(stream, "nobody")) for stream in ("requests", "control"))
         self.assertEqual([fields[b"cancel"] for _, fields in cancelled], [entry for entry, _ in asked])
-        self.assertEqual((len(asked), done.stderr), (1, ""))
+        self.assertEqual((len(asked), done.stderr), (2, ""))

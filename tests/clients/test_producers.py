@@ -73,13 +73,15 @@ NODE_CHECK = """
 console.log(JSON.stringify([Array.from(vector), vectors.map((each) => Array.from(each))]));
 const app = { get: (path, handler) => (app.handler = handler) };
 HANDLER
-const response = { code: 200, status(code) { this.code = code; return this; }, json(body) { this.body = body; } };
-await app.handler({ query: { text: "hello world" } }, response);
-console.log(JSON.stringify([response.code, response.body.vector]));
-await app.handler({ query: { text: "" } }, response);
-console.log(JSON.stringify([response.code, response.body.code]));
-await Promise.all([client.close(), ranks.close()]);
-await redis.quit();
+const ask = async (text, on = () => {}) => {
+  const response = { code: 200, status(code) { this.code = code; return this; }, json(body) { this.body = body; }, on };
+  await app.handler({ query: { text } }, response);
+  return response;
+};
+const { code, body } = await ask("hello world");
+console.log(JSON.stringify([code, body.vector]));
+for (const answer of [await ask(""), await ask(["a", "b"]), await ask(undefined), await ask("hello world", (event, act) => event === "close" && act())])
+  console.log(JSON.stringify([answer.code, answer.body.code, answer.body.message]));
 """
 
 DJANGO_CHECK = """
@@ -106,7 +108,18 @@ print(json.dumps([result(requests.get("/"), other).status_code for other in ("no
 with unittest.mock.patch("time.time", return_value=time.time() + KEPT_S + 1):
     print(json.dumps(result(requests.get("/"), id).status_code))
 client.__init__(redis.Redis(), "nobody")
-print(json.dumps(result(requests.get("/"), json.loads(submit(requests.post("/", {"text": "hello"})).content)["id"]).status_code))
+waits = json.loads(submit(requests.post("/", {"text": "hello"})).content)["id"]
+print(json.dumps([result(requests.get("/"), waits).status_code, cancel(requests.post("/"), waits).status_code, cancel(requests.post("/"), "nothing").status_code]))
+"""
+
+DJANGO_AWAY_CHECK = """
+import json, time
+import django.conf, django.test
+django.conf.settings.configure(SECRET_KEY="of this test")
+requests = django.test.RequestFactory()
+begin, id = time.monotonic(), signing.dumps(["a", "1-0"])
+answers = submit(requests.post("/", {"text": "hello"})), result(requests.get("/"), id), cancel(requests.post("/"), id)
+print(json.dumps([[(answer.status_code, json.loads(answer.content)) for answer in answers], time.monotonic() - begin]))
 """
 
 
@@ -147,7 +160,7 @@ class Producers(SluiceCase):
     def python_blocks(self):
         """The recipes are run as the page has them, except for the address of this server."""
         blocks = [code for language, code in code_blocks(RECIPES) if language == "python"]
-        return [re.sub(r"\bRedis\(\)", f"Redis(unix_socket_path={self.server.socket!r})", code) for code in blocks]
+        return [re.sub(r"\bRedis\((?!connection_pool)", f"Redis(unix_socket_path={self.server.socket!r}, ", code) for code in blocks]
 
     def check_python(self, path):
         """`path`: the folder of that version of redis-py; None: Debian's."""
@@ -191,9 +204,17 @@ class Producers(SluiceCase):
     def test_django(self):
         """The views, in Django itself."""
         _, client = installed.install_python()
-        code = self.python_blocks()[-1] + DJANGO_CHECK.replace("redis.Redis()", f"redis.Redis(unix_socket_path={self.server.socket!r})")
+        recipe = self.python_blocks()[-1]
+        code = recipe + DJANGO_CHECK.replace("redis.Redis()", f"redis.Redis(unix_socket_path={self.server.socket!r})")
         said = self.run_code("views.py", code, [installed.clients_python()], {"PYTHONPATH": client})
-        self.assertEqual(said, [[202, 200, {"vector": self.floats("hello world")}], 422, [404] * 4, 404, 202])
+        self.assertEqual(said, [[202, 200, {"vector": self.floats("hello world")}], 422, [404] * 4, 404, [202, 202, 404]])
+        server = self.server.client()
+        (asked, _), = server.xrange("sluice:{nobody}:requests")
+        self.assertEqual([fields for _, fields in server.xrange("sluice:{nobody}:control")], [{b"cancel": asked}])
+        code = put_in(recipe, self.server.socket, self.path("nothing")) + DJANGO_AWAY_CHECK
+        (answers, seconds), = self.run_code("away.py", code, [installed.clients_python()], {"PYTHONPATH": client})
+        self.assertEqual(answers, [[503, {"code": "unavailable"}]] * 3)
+        self.assertLess(seconds, 20)
 
     def run_module(self, name, code):
         """Runs a module unchanged, except for the address of this server; it has to end by itself."""
@@ -212,7 +233,8 @@ class Producers(SluiceCase):
         ranking = self.serve_reranker("red", texts)
         plain, calls, handler = [code for language, code in code_blocks(RECIPES) if language == "js"]
         self.assertEqual(self.run_module("plain.mjs", plain), [str(len(self.floats("hello world")))])
-        said = self.run_module("recipes.mjs", calls + NODE_CHECK.replace("HANDLER", handler))
+        ends = "await Promise.all([client.close()"
+        said = self.run_module("recipes.mjs", put_in(calls, ends, NODE_CHECK.replace("HANDLER", handler) + ends))
         self.assertEqual([line.split()[0] for line in sorted(said[:2])], ["0", "1"])
         self.assertRegex(said[2], rf"^\[ {{ index: {texts.index(ranking[0][0])}, ")
         vector, vectors = json.loads(said[3])
@@ -221,7 +243,11 @@ class Producers(SluiceCase):
         code, vector = json.loads(said[4])
         self.assertEqual(code, 200)
         self.assert_near(vector, "hello world")
-        self.assertEqual(json.loads(said[5]), [422, "bad_request"])
+        answers = [json.loads(line) for line in said[5:]]
+        self.assertEqual([answer[0] for answer in answers], [422, 400, 400, 503])
+        self.assertEqual(answers[0][1], "bad_request")
+        self.assertEqual([answer[2] for answer in answers[1:]], ["one text is a string (embedMany takes several), not an array",
+                         "one text is a string (embedMany takes several), not undefined", "This operation was aborted"])
 
     def test_readme(self):
         python = put_in(only_block(README, "import array, redis"), "redis.Redis()", f"redis.Redis(unix_socket_path={self.server.socket!r})")

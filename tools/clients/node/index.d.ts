@@ -6,10 +6,9 @@ export interface Connection {
   duplicate(): any;
 }
 
-/** Fields of a request, as docs/protocol.md of Sluice has them. `priority` is the stream. */
+/** Fields of a request, as docs/protocol.md of Sluice has them. `priority` is the stream. Any other name is a TypeError. */
 export interface Fields {
   priority?: "high" | "normal" | "low";
-  encoding?: "json" | "f32" | "f16" | "base64" | "int8" | "ubinary";
   prompt?: string;
   model?: string;
   into?: string;
@@ -22,20 +21,37 @@ export interface Fields {
   max_attempts?: number;
   delay?: number;
   dims?: number;
-  normalize?: 0 | 1;
-  truncate?: 0 | 1;
-  raw?: 0 | 1;
+  normalize?: boolean | 0 | 1;
+  truncate?: boolean | 0 | 1;
+  raw?: boolean | 0 | 1;
   [own: `x-${string}`]: string;
 }
 
 export interface Options extends Fields {
   /** Seconds until the request is cancelled and a TimeoutError thrown. */
   timeout?: number;
+  /** When it is aborted, the request is cancelled and the signal's reason thrown. */
+  signal?: AbortSignal;
 }
 
 export interface OneOptions extends Options {
   /** 1 to 128 printable ASCII characters, so that a request may be repeated and found again. Default: a random one. */
   id?: string;
+}
+
+export interface EnqueueOptions extends Fields {
+  id?: string;
+  /** For how many seconds it is tried while Redis is away. Default: 5. */
+  timeout?: number;
+  /** Milliseconds: a request that has not begun by then ends as `expired`. */
+  expires_in?: number;
+  task?: "embed" | "rerank" | "classify";
+  query?: string;
+  top_n?: number;
+  /** `vectors` needs the default. */
+  encoding?: "json" | "f32" | "f16" | "base64" | "int8" | "ubinary";
+  /** `wait` hears sooner of the end with the default. */
+  notify?: string;
 }
 
 /** `id`: where the reply is. `name`: what the queue calls the request, for `cancel`. */
@@ -64,15 +80,12 @@ export function vectors(reply: Reply): Float32Array[];
 
 /** Two connections in all, however many calls wait: the given one for commands, and one of its own that waits for what ends. */
 export class Client {
-  constructor(redis: Connection, options?: { queue?: string });
-  /** Does not wait for the reply. With a timeout a request that has not begun by then ends as `expired`. */
-  enqueue(
-    text: string | string[],
-    options?: OneOptions & { task?: "embed" | "rerank" | "classify"; query?: string; top_n?: number },
-  ): Promise<Request>;
+  constructor(redis: Connection, queue?: string | { queue?: string });
+  /** Does not wait for the reply. */
+  enqueue(text: string | string[], options?: EnqueueOptions): Promise<Request>;
   /** null while there is no reply. */
   read(id: string): Promise<Reply | null>;
-  wait(request: Request, timeout?: number): Promise<Reply>;
+  wait(request: Request, timeout?: number, options?: { signal?: AbortSignal }): Promise<Reply>;
   cancel(request: Request): Promise<void>;
   embed(text: string, options?: OneOptions): Promise<Float32Array>;
   /** In the order of the texts, in as few requests as the queue's limits allow. */
