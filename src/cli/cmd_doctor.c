@@ -15,6 +15,7 @@
 #include "operator/counts.h"
 #include "operator/heartbeats.h"
 #include "operator/letters.h"
+#include "operator/queues.h"
 #include "redis/queue_names.h"
 #include "redis/resp.h"
 #include "redis/rights.h"
@@ -658,6 +659,96 @@ static void check_queue(struct doctor *doctor)
     check_dead(doctor);
 }
 
+/* Streams that producers have made by a mistyped key, or for a mistyped queue: Redis takes their requests, and no
+ * worker reads them. */
+
+enum { STRAYS_NAMED = 8, STRAYS_MS = 2000, CURSOR_TEXT = 24 };
+
+/* Returns whether the queue is none of ours, and never had a worker. */
+static bool is_unserved(struct doctor *doctor, const struct resp_value *key, const char *name, size_t length,
+                        const struct config *configs, size_t count)
+{
+    const struct resp_value *reply;
+    struct err err;
+    for (size_t i = 0; i < count; i++) {
+        if (strlen(configs[i].queue) == length && memcmp(configs[i].queue, name, length) == 0) { return false; }
+    }
+    return SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key->bytes) == STATUS_OK &&
+           !session_group(reply);
+}
+
+/* Reports a stream if no worker reads it, and returns whether none does. */
+static bool check_stray(struct doctor *doctor, const struct resp_value *key, bool named, const struct config *configs,
+                        size_t count)
+{
+    const char *name;
+    size_t length = queues_find_name(key, &name), size;
+    if (length > 0 && !is_unserved(doctor, key, name, length, configs, count)) { return false; }
+    if (length == 0 && strstr(key->bytes, "}:results:")) { return false; }
+    char *shown = NULL;
+    FILE *to = named ? open_memstream(&shown, &size) : NULL;
+    if (!to) { return true; }
+    print_bytes(to, key->bytes, key->length);
+    fclose(to);
+    if (length > 0) {
+        report_finding(doctor, FINDING_WARN, "strays", "%s: queue %.*s never had a worker; is its name mistyped?",
+                       shown, (int)length, name);
+    } else {
+        report_finding(
+            doctor, FINDING_WARN, "strays",
+            "nobody reads %s: the streams of a queue are sluice:{NAME}:requests, with :high or :low after it", shown);
+    }
+    free(shown);
+    return true;
+}
+
+/* Whether our login may SCAN. It asks, because Redis logs each refusal. */
+static bool may_scan(struct doctor *doctor)
+{
+    char user[256], answer[256];
+    const struct resp_value *reply;
+    struct err err;
+    if (SESSION_ASK(&doctor->session, &reply, &err, "ACL", "WHOAMI") != STATUS_OK) { return false; }
+    snprintf(user, sizeof user, "%s", session_text(reply));
+    return try_dry(doctor, user, "SCAN 0", answer, &err) == STATUS_OK && answer[0] == '\0';
+}
+
+static void check_strays(struct doctor *doctor, const struct config *configs, size_t count)
+{
+    char cursor[CURSOR_TEXT] = "0";
+    size_t found = 0;
+    uint64_t ends_ms = clock_now_ms() + STRAYS_MS;
+    if (!may_scan(doctor)) {
+        report_finding(doctor, FINDING_OK, "strays",
+                       "mistyped keys were not looked for, because this login may not SCAN");
+        return;
+    }
+    do {
+        const struct resp_value *reply;
+        struct err err;
+        enum status status = SESSION_ASK(&doctor->session, &reply, &err, "SCAN", cursor, "MATCH", "*sluice*request*",
+                                         "COUNT", "1000", "TYPE", "stream");
+        struct resp_value *keys_found = status || reply->count != 2 ? NULL : resp_clone(&reply->items[1]);
+        if (!keys_found || !reply->items[0].bytes || reply->items[0].length >= sizeof cursor) {
+            report_finding(doctor, FINDING_WARN, "strays", "cannot tell: %s",
+                           status ? err.message : "SCAN answered in an unknown shape");
+            free(keys_found);
+            return;
+        }
+        memcpy(cursor, reply->items[0].bytes, reply->items[0].length + 1);
+        for (size_t i = 0; i < keys_found->count; i++) {
+            found += check_stray(doctor, &keys_found->items[i], found < STRAYS_NAMED, configs, count);
+        }
+        free(keys_found);
+    } while (strcmp(cursor, "0") != 0 && clock_now_ms() < ends_ms);
+    if (found > STRAYS_NAMED) {
+        report_finding(doctor, FINDING_WARN, "strays", "and %zu more such streams", found - STRAYS_NAMED);
+    } else if (found == 0) {
+        report_finding(doctor, FINDING_OK, "strays", "no stream has a mistyped key%s",
+                       strcmp(cursor, "0") != 0 ? ", among the keys seen in two seconds" : "");
+    }
+}
+
 /* Reads a field of the queue's `meta`, "" for none. If it cannot, reports that about `what`, and returns false. */
 static bool read_meta(struct doctor *doctor, const char *what, const char *field, char value[128])
 {
@@ -898,6 +989,7 @@ static int run_doctor(struct invocation *invocation)
         check_writes(&doctor);
         check_clock(&doctor);
         check_durability(&doctor);
+        check_strays(&doctor, configs, count);
         check_queues(&doctor, configs, count);
     }
     check_backend(&doctor);

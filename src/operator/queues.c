@@ -10,9 +10,8 @@ enum { WALK_CALLS = 10 };
 #define WALK_KEYS "1000"
 #define WALK_PATTERN "sluice:{*}:requests*"
 
-/* Finds the queue's name in the key of a stream of requests, and returns its length; 0: it is another key. Producers
- * choose the names of replies and results streams, so SCAN's pattern may match those, too. */
-static size_t find_name(const struct resp_value *key, const char **name)
+/* Producers choose the names of replies and results streams, so SCAN's pattern may match those, too. */
+size_t queues_find_name(const struct resp_value *key, const char **name)
 {
     static const char *const ends[] = {"}:requests", "}:requests:high", "}:requests:low"};
     enum { BEGIN = sizeof "sluice:{" - 1 };
@@ -53,7 +52,7 @@ static enum status walk_a_step(struct session *session, struct queue_walk *walk,
     memcpy(walk->cursor, reply->items[0].bytes, reply->items[0].length + 1);
     const struct resp_value *keys = &reply->items[1];
     for (size_t i = 0; i < keys->count; i++) {
-        size_t length = find_name(&keys->items[i], &name);
+        size_t length = queues_find_name(&keys->items[i], &name);
         if (length > 0) { add_name(&walk->finding, name, length); }
     }
     return STATUS_OK;

@@ -34,6 +34,10 @@ MUST_CHECK enum status queues_walk(struct session *session, struct queue_walk *w
 /* The names known now; during the first walk, those that it has found. */
 const struct queue_names *queues_names(const struct queue_walk *walk);
 
+/* Finds the queue's name in the key of a stream of requests, and returns its length; 0: it is another key. `*name` is
+ * part of the key. */
+size_t queues_find_name(const struct resp_value *key, const char **name);
+
 /* Writes whether the queue of the session has a stream. Errors: those of the command. */
 MUST_CHECK enum status queues_exists(struct session *session, bool *out, struct err *err);
 

@@ -361,7 +361,7 @@ class Acl(SluiceCase):
         self.assertEqual(self.client.xrange(stream, lost, lost), [])
 
     def test_what_the_worker_may_is_in_its_code(self):
-        """Each command that the file grants is one that a script, the Redis layer or the dashboard sends."""
+        """Each command that the file grants is one that a script, the Redis layer or the admin API sends."""
         code = ""
         files = ("lua/*.lua", "lua/lib/*.lua", "src/redis/*.c", "src/operator/*.c")
         for path in (path for pattern in files for path in glob.glob(os.path.join(SOURCE, pattern))):

@@ -46,7 +46,7 @@ class Doctor(SluiceCase):
         self.assertTrue(text.endswith("\n0 failed, 0 warnings\n"), text)
         for finding in ("redis       reached at", "version     ", "eviction    maxmemory-policy is noeviction", "memory      ",
                         "clock       ", "durability  tier T2", "recovery    aof-load-truncated no", "writes      Redis takes them",
-                        "expiry      none", "limits      the largest reply", "strangers   who has no login",
+                        "strays      no stream has a mistyped key", "expiry      none", "limits      the largest reply", "strangers   who has no login",
                         "rights      default has every right of a worker on queue test",
                         "precision   the queue takes any", "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
                         "model       tiny (", "libraries   libevent 2"):
@@ -240,6 +240,30 @@ class Doctor(SluiceCase):
         self.assertIn("warn  dead        1 dead letters", text)
         self.assertIn("fail  model       the queue belongs to the model another (its name is not known); tiny is", text)
         self.assertIn("2 failed, ", text)
+
+    def test_streams_that_nobody_reads(self):
+        """Keys and queues that a producer has mistyped. A queue that was served is none of them, nor is a results stream."""
+        server = self.start_redis()
+        client = server.client()
+        for key in ("sluice:{test}:requests", "sluice:{test}:results:my-requests"):
+            client.xadd(key, {"text": "x"})
+        client.xgroup_create("sluice:{mail}:requests:low", "sluice", "0", mkstream=True)
+        client.set("sluice:default:requests:of-another-type", "x")
+        self.assertIn("ok    strays      no stream has a mistyped key\n", self.doctor(server))
+        for key in ("sluice:default:requests", "sluice:{test}:requests:urgent", "sluice:{test}:request\n", "sluice:{tset}:requests:high"):
+            client.xadd(key, {"text": "x"})
+        text = self.doctor(server)
+        for key in ("sluice:default:requests:", "sluice:{test}:requests:urgent:", "sluice:{test}:request\\x0a:"):
+            self.assertIn("warn  strays      nobody reads " + key, text)
+        self.assertIn("warn  strays      sluice:{tset}:requests:high: queue tset never had a worker", text)
+        self.assertEqual(text.count("  strays  "), 4, text)
+        for number in range(10):
+            client.xadd(f"sluice:{number}:requests", {"text": "x"})
+        text = self.doctor(server)
+        self.assertEqual(text.count("  strays  "), 9, text)
+        self.assertIn("warn  strays      and 6 more such streams", text)
+        make_user(client, "operator", self.queue)
+        self.assertIn("ok    strays      mistyped keys were not looked for", self.doctor(server, "--redis", f"redis+unix://sluice-operator@{server.socket}"))
 
     def test_ids_ahead_of_the_clock(self):
         """Ids of a stream, and of its group alone, as a repair by hand leaves them."""
