@@ -5,6 +5,7 @@
 #   mail_producer_password ...                               of another queue, here mail: sluice-producer-mail
 #   admin_password                                           if it exists, `admin` may do everything
 #   replica_password                                         if it exists, replicas and sentinels log in as sluice-replica
+#   own.acl                                                  if it exists, its lines are printed, too: users of other programs
 # Queues joined by commas, such as default,mail, share the users of the first: a daemon has one login for all of its queues.
 # Without --dashboard and QUEUES they are those of the last time, which the file SECRETS/arguments keeps: Redis drops the
 # users that a new ACL file lacks.
@@ -83,6 +84,11 @@ if [ -e "$secrets/replica_password" ]; then
   hash_of replica_password
   users="$users
 $(sed "s/ resetpass / resetpass $hash /" "$acl/replica.acl")"
+fi
+if [ -e "$secrets/own.acl" ]; then
+  own=$(cat "$secrets/own.acl") || exit 78
+  users="$users
+$own"
 fi
 if [ "$option$*" != default ] || [ -e "$kept" ]; then
   printf '%s\n' "$option$*" > "$kept" || echo "make-users: name the same queues and options the next time, too" >&2

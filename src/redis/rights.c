@@ -76,8 +76,8 @@ static const struct right table[] = {
     {W, "DEL @reply:x"},
     {W, "PEXPIRE @reply:x 1"},
     {P, "UNLINK @reply:x"},
-    {W, "MULTI"},
-    {W, "EXEC"},
+    {W | P, "MULTI"}, /* pipelines of client libraries */
+    {W | P, "EXEC"},
     {W, "HSET @stage:x x x"},
     {W, "RENAME @stage:x @reply:x"},
     {W, "DEL @stage:x"},

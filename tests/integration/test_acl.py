@@ -130,6 +130,23 @@ class Acl(SluiceCase):
                 with self.assertRaises(redis.exceptions.NoPermissionError):
                     client.xadd(f"sluice:{{{other}}}:requests", {"text": "x"})
 
+    def test_users_of_other_programs(self):
+        """The example of docs/redis.md, in SECRETS/own.acl: it gets at its own keys, not at a queue's, and cannot empty Redis."""
+        for name in ROLES:
+            self.write(name + "_password", "pw")
+        with open(os.path.join(SOURCE, "docs", "redis.md"), encoding="utf-8") as page:
+            example, = re.findall(r"^user shop .*\n", page.read(), re.MULTILINE)
+        self.write("own.acl", example.replace("PASSWORD", "pw"))
+        server = self.new_redis("second", options=("--aclfile", self.write("users.acl", self.make_users().stdout)))
+        server.user, server.password = "sluice-producer", "pw"
+        producer, shop = server.start().client(), server.client(username="shop", password="pw")
+        producer.xadd("sluice:{default}:requests", {"text": "x"})
+        shop.set("shop:cart", "x")
+        shop.pipeline().hset("shop:user", "name", "x").expire("shop:user", 60).execute()
+        for refused in (lambda: shop.xlen("sluice:{default}:requests"), shop.flushall, shop.flushdb, lambda: producer.get("shop:cart")):
+            with self.assertRaises(redis.exceptions.NoPermissionError):
+                refused()
+
     def test_rights_for_the_dashboard(self):
         """make-users.sh --dashboard: the worker's user keeps its rights and gets those that the admin API needs; in
         other queues it may count entries, but read and change nothing."""
@@ -531,6 +548,8 @@ class FullRun(Acl):
         for name in (expired, wrong, doomed):
             self.wait_status(name, "error")
         self.assertEqual(self.producer_client.unlink(self.key("reply:" + plain[0])), 1)
+        for name in self.producer_client.pipeline().xadd(self.key("requests"), {"text": "one"}).xadd(self.key("requests"), {"text": "two"}).execute():
+            self.wait_status(name.decode(), "done")
         self.assertTrue(self.producer_client.hmget(self.key("meta"), "depth_normal", "wait_ms_normal")[0])
 
     def control(self, daemon):
