@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
+#include "bulk/input/sniff.h"
 #include "bulk/input/stream.h"
 #include "cli/command.h"
 #include "compute/compute.h"
@@ -61,16 +62,31 @@ struct job {
     struct reader reader;
     uint64_t first; /* number of the chunk's first text, from 0 */
     bool ended;
+    struct err bad; /* a bad line, which ends the job after the lines before it; status STATUS_OK: none */
 };
+
+/* Says so when the file does not seem to have a text a line. */
+static enum status check_kind(const struct job *job, const struct record *line, struct err *err)
+{
+    const char *name, *way, *file = stream_name(job->reader.stream);
+    enum sniffed kind = sniff(line->bytes, line->length < SNIFF_BYTES ? line->length : SNIFF_BYTES, &name, &way);
+    if (kind == SNIFF_OTHER) { return err_set(err, STATUS_BAD_INPUT, "%s is %s, not lines of text", file, name); }
+    if (kind == SNIFF_JSON_LINE || kind == SNIFF_JSON_ARRAY) {
+        fprintf(stderr, "sluice: %s looks like JSON, and each line is one text; jq -r .text takes a field out of it\n",
+                file);
+    }
+    return STATUS_OK;
+}
 
 /* Reads the texts of a chunk, one after another. Shapes: rows [CHUNK_ROWS], `text` not set yet. */
 static enum status read_chunk(struct job *job, struct request *request, struct buffer *texts, struct err *err)
 {
     struct record line;
     while (request->row_count < CHUNK_ROWS && texts->length < CHUNK_BYTES) {
-        TRY(reader_text(&job->reader, &line, err));
-        job->ended = !line.bytes;
+        enum status status = reader_text(&job->reader, &line, &job->bad);
+        job->ended = status != STATUS_OK || !line.bytes;
         if (job->ended) { break; }
+        if (job->first + request->row_count == 0) { TRY(check_kind(job, &line, err)); }
         request->rows[request->row_count++] = (struct row){.request = request, .text_bytes = (uint32_t)line.length};
         buffer_append(texts, line.bytes, line.length);
     }
@@ -250,6 +266,10 @@ static enum status run_chunks(struct job *job, struct err *err)
     enum status status = rows ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a chunk of texts");
     while (status == STATUS_OK && !job->ended && !ferror(stdout)) { status = run_chunk(job, rows, err); }
     free(rows);
+    if (status == STATUS_OK && job->bad.status != STATUS_OK) {
+        *err = job->bad;
+        status = job->bad.status;
+    }
     return status;
 }
 
@@ -291,7 +311,7 @@ const struct subcommand command_classify = {
     .bit = FOR_ENGINE,
     .summary = "Label texts with a classification model",
     .explanation =
-        "Reads one text per line and prints a JSON array for each: its labels with their scores, best first.\n"
+        "Reads lines, each a text, and prints a JSON array for each: its labels with their scores, best first.\n"
         "The model is a ...ForSequenceClassification, as transformers saves it. Scores are the softmax of the\n"
         "logits, or the sigmoid of each where the model has one label, or several for each text.",
     OWN_OPTIONS(classify_settings, struct own),

@@ -232,6 +232,13 @@ static enum status parse_arguments(int argc, char **argv, struct invocation *inv
         }
     }
     if (invocation->operand_count > 0 && !invocation->command->operands && !out->help) {
+        const struct subcommand *command = invocation->command;
+        for (size_t i = 0; i < command->own_count; i++) {
+            if (strcmp(command->own[i].key, "input") == 0) {
+                return err_set(err, STATUS_BAD_INPUT, "%s takes no arguments: --input \"%.80s\" names a file to read",
+                               command->name, invocation->operands[0]);
+            }
+        }
         return err_set(err, STATUS_BAD_INPUT,
                        "%s takes no arguments, so what does \"%.80s\" mean? See sluice %s --help",
                        invocation->command->name, invocation->operands[0], invocation->command->name);

@@ -65,6 +65,23 @@ class Classify(SluiceCase):
         self.refused("embed", several, "the pooling is not known", self.write("t.txt", "x\n"), "--output", self.path("v.npy"))
         self.refused("serve", several, "a prompt before the texts of a classifier", "--prefix", "q: ", "--redis", self.path("none"))
 
+    def test_what_is_not_a_text_a_line(self):
+        """Lines before a bad one are answered; JSON is said, and other kinds are named; a file needs --input."""
+        directory = self.make_classifier(labels=["a", "b"])
+        for count in (0, 3, 1500):
+            source = self.write("bad.txt", b"hello\n" * count + b"caf\xe9\nhello\n")
+            done = self.run_sluice("classify", "--model", directory, "--precision", "f32", "--input", source)
+            self.assertEqual((done.returncode, done.stdout.count(b"\n")), (65, count))
+            self.assertIn(f"bad.txt line {count + 1}: not UTF-8".encode(), done.stderr)
+        for content, lines, says in ((b'{"text": "hello"}\n', 1, b"looks like JSON, and each line is one text"),
+                                     (b"PAR1\x15\x04\x15\x00\n", 0, b"is Parquet, not lines of text"), (b'"a" said\n', 1, b"")):
+            done = self.run_sluice("classify", "--model", directory, "--precision", "f32", input=content)
+            self.assertEqual((done.returncode, done.stdout.count(b"\n")), (0 if lines else 65, lines))
+            self.assertIn(says, done.stderr)
+            self.assertEqual(bool(says), bool(done.stderr))
+        for command in ("classify", "rerank", "tokenize"):
+            self.assertIn(f'{command} takes no arguments: --input "in.txt" names a file', self.run_sluice(command, "in.txt").stderr.decode())
+
     def readme(self, task):
         """Runs the README's line for a task with the shipped model: returns its output, and the output that the README
         shows."""
