@@ -27,6 +27,14 @@ static enum status read_all(int fd, const char *path, size_t size, struct buffer
     return STATUS_OK;
 }
 
+enum status file_check_content(const char *bytes, size_t length, const char *path, struct err *err)
+{
+    static const char pointer[] = "version https://git-lfs.github.com/spec/";
+    if (length < sizeof pointer - 1 || memcmp(bytes, pointer, sizeof pointer - 1) != 0) { return STATUS_OK; }
+    return err_set(err, STATUS_BAD_INPUT, "%s is a Git LFS pointer, and not the file itself: git lfs pull fetches it",
+                   path);
+}
+
 enum status file_read(const char *path, size_t limit, struct buffer *out, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -41,7 +49,12 @@ enum status file_read(const char *path, size_t limit, struct buffer *out, struct
         status = err_set(err, STATUS_BAD_INPUT, "%s has %lld bytes, more than the limit of %zu", path,
                          (long long)info.st_size, limit);
     } else {
+        size_t before = out->length;
         status = read_all(fd, path, (size_t)info.st_size, out, err);
+        if (status == STATUS_OK) {
+            status = file_check_content(out->data + before, out->length - before, path, err);
+            out->length = status == STATUS_OK ? out->length : before;
+        }
     }
     close(fd);
     return status;

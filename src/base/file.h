@@ -8,9 +8,12 @@
 #include "base/buffer.h"
 #include "base/err.h"
 
+/* Refuses the beginning of a file that Git LFS left as a pointer. Errors: STATUS_BAD_INPUT naming the path. */
+MUST_CHECK enum status file_check_content(const char *bytes, size_t length, const char *path, struct err *err);
+
 /* Appends a regular file of at most `limit` bytes to the content of `out`; a NUL follows the content (not counted).
- * Units: bytes. Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_BAD_INPUT (too large), STATUS_NO_MEMORY;
- * each message names the path, and `out` then has the content that it had before. */
+ * Units: bytes. Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_BAD_INPUT (too large, a pointer),
+ * STATUS_NO_MEMORY; each message names the path, and `out` then has the content that it had before. */
 MUST_CHECK enum status file_read(const char *path, size_t limit, struct buffer *out, struct err *err);
 
 /* Writes all bytes to an open file; `path` is for the message. Errors: what errno says. */

@@ -605,6 +605,13 @@ static enum status open_model(const struct config *config, bool classifier, stru
                                     .prefix = config->prefix,
                                     .classifier = classifier};
     if (access(config->model, F_OK) != 0) {
+        const char *name = config->model, *slash = strchr(name, '/');
+        if (errno == ENOENT && slash && slash != name && name[0] != '.' && !strchr(slash + 1, '/')) {
+            return err_set(err, STATUS_NOT_FOUND,
+                           "no model at %s: --model names a folder. If this is a name on Hugging Face: hf download %s "
+                           "--local-dir DIR --include '*.json' --include '*.txt' --include '*.safetensors'",
+                           name, name);
+        }
         return err_set_errno(err, "no model at %s (--model names a sentence-transformers directory)", config->model);
     }
     return model_open(config->model, &options, out, err);

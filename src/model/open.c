@@ -176,8 +176,8 @@ static enum status refuse_file(const char *path, struct err *err)
         {NULL, ".whl", "a wheel: unpack it (unzip FILE -d DIR), and name the folder in it that has config.json"},
         {"PK\3\4", ".zip", "an archive: unpack it (unzip FILE -d DIR), and name the folder in it that has config.json"},
         {NULL, ".safetensors", "a file of a model: name its folder"},
-        {NULL, ".bin", "pickled weights, which are never read: " AS_SAFETENSORS},
-        {NULL, ".pt", "pickled weights, which are never read: " AS_SAFETENSORS},
+        {NULL, ".bin", "pickled weights, which are never read: save the model with safetensors, or " AS_SAFETENSORS},
+        {NULL, ".pt", "pickled weights, which are never read: save the model with safetensors, or " AS_SAFETENSORS},
     };
     char head[4] = "";
     FILE *file = fopen(path, "rbe");
@@ -222,11 +222,25 @@ static bool find_below(const char *directory, const char *pattern, char path[PAT
     bool found = false;
     for (FTSENT *entry; walk && !found && (entry = fts_read(walk)) != NULL;) {
         if (entry->fts_info == FTS_D && entry->fts_level >= DEPTH_MAX) { fts_set(walk, entry, FTS_SKIP); }
-        found = entry->fts_info == FTS_F && fnmatch(pattern, entry->fts_name, 0) == 0;
+        bool file = entry->fts_info == FTS_F || entry->fts_info == FTS_SL; /* a cache of models has links */
+        found = file && fnmatch(pattern, entry->fts_name, 0) == 0;
         if (found) { snprintf(path, PATH_MAX, "%s", entry->fts_path); }
     }
     if (walk) { fts_close(walk); }
     return found;
+}
+
+/* Refuses a folder that has weights only in files that are not read: otherwise the first message would be about a
+ * smaller lack. */
+static enum status refuse_other_weights(const char *directory, struct err *err)
+{
+    static const char *const patterns[] = {"*.gguf", "*.onnx", "pytorch_model*.bin"};
+    char path[PATH_MAX];
+    if (find_below(directory, "*.safetensors*", path)) { return STATUS_OK; }
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        if (find_below(directory, patterns[i], path)) { return refuse_file(path, err); }
+    }
+    return STATUS_OK;
 }
 
 /* Refuses a folder with neither file as no model; that helps more than an error on the first missing file. */
@@ -237,7 +251,7 @@ static enum status refuse_no_model(const char *directory, struct err *err)
     bool modules, config;
     TRY(is_there(directory, "", "modules.json", &modules, err));
     TRY(is_there(directory, "", "config.json", &config, err));
-    if (modules || config) { return STATUS_OK; }
+    if (modules || config) { return refuse_other_weights(directory, err); }
     for (size_t i = 0; i < PATTERNS; i++) {
         if (!find_below(directory, patterns[i], path)) { continue; }
         if (i > 1) { return refuse_file(path, err); }

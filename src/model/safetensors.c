@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/json_tree.h"
 #include "base/system.h"
 
@@ -69,7 +70,7 @@ static enum status read_shape(const cJSON *value, const char *name, struct safet
     return STATUS_OK;
 }
 
-static enum status read_offsets(const cJSON *value, const char *name, uint64_t data_bytes, unsigned element_bytes,
+static enum status read_offsets(const cJSON *value, const char *name, unsigned element_bytes,
                                 struct safetensors_entry *entry, struct err *err)
 {
     const cJSON *offsets = json_field(value, "data_offsets");
@@ -78,8 +79,8 @@ static enum status read_offsets(const cJSON *value, const char *name, uint64_t d
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s: data_offsets must be two whole numbers", name,
                        entry->name);
     }
-    if (entry->begin > entry->end || entry->end > data_bytes) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s: data_offsets lie outside the file", name,
+    if (entry->begin > entry->end) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s: data_offsets end before they begin", name,
                        entry->name);
     }
     uint64_t bytes;
@@ -90,8 +91,7 @@ static enum status read_offsets(const cJSON *value, const char *name, uint64_t d
     return STATUS_OK;
 }
 
-static enum status read_entry(const cJSON *value, const char *name, uint64_t data_bytes,
-                              struct safetensors_entry *entry, struct err *err)
+static enum status read_entry(const cJSON *value, const char *name, struct safetensors_entry *entry, struct err *err)
 {
     unsigned element_bytes = 0;
     entry->name = strdup(value->string);
@@ -101,7 +101,7 @@ static enum status read_entry(const cJSON *value, const char *name, uint64_t dat
     }
     TRY(read_dtype(value, name, entry, &element_bytes, err));
     TRY(read_shape(value, name, entry, err));
-    return read_offsets(value, name, data_bytes, element_bytes, entry, err);
+    return read_offsets(value, name, element_bytes, entry, err);
 }
 
 static int compare_begin(const void *a, const void *b)
@@ -138,13 +138,22 @@ static enum status read_entries(const cJSON *root, uint64_t data_bytes, const ch
 {
     if (!cJSON_IsObject(root)) { return err_set(err, STATUS_BAD_INPUT, "%s: the header is not a JSON object", name); }
     size_t count = (size_t)cJSON_GetArraySize(root);
+    uint64_t most = 0;
     out->entries = calloc(count > 0 ? count : 1, sizeof *out->entries);
     if (!out->entries) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tensors", name, count); }
     const cJSON *value;
     cJSON_ArrayForEach(value, root)
     {
         if (strcmp(value->string, "__metadata__") == 0) { continue; }
-        TRY(read_entry(value, name, data_bytes, &out->entries[out->count++], err));
+        TRY(read_entry(value, name, &out->entries[out->count++], err));
+    }
+    for (size_t i = 0; i < out->count; i++) {
+        if (out->entries[i].end > most) { most = out->entries[i].end; }
+    }
+    if (most > data_bytes) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s is truncated: it has %llu bytes of tensors, and its header says %llu; download it again",
+                       name, (unsigned long long)data_bytes, (unsigned long long)most);
     }
     return check_coverage(out, name, data_bytes, err);
 }
@@ -181,11 +190,14 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) { length = length << 8 | prefix[i]; }
     if (length > SAFETENSORS_MAX_HEADER) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: a header of %llu bytes is above the limit of %llu", name,
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s is no safetensors file: a header of %llu bytes is above the limit of %llu", name,
                        (unsigned long long)length, (unsigned long long)SAFETENSORS_MAX_HEADER);
     }
     if (length > file_bytes - sizeof prefix) {
-        return err_set(err, STATUS_BAD_INPUT, "%s: the header is longer than the file", name);
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s is truncated: it has %llu bytes, and its header alone is longer; download it again", name,
+                       (unsigned long long)file_bytes);
     }
     char *header = malloc((size_t)length + 1);
     if (!header) { return err_set(err, STATUS_NO_MEMORY, "%s: no memory for its header", name); }
@@ -218,6 +230,9 @@ static enum status read_file(int fd, const char *name, struct safetensors *out, 
     if (info.st_size < 8) {
         return err_set(err, STATUS_BAD_INPUT, "%s: %lld bytes are too few for a header", name, (long long)info.st_size);
     }
+    char head[64];
+    ssize_t length = pread(fd, head, sizeof head, 0);
+    if (length > 0) { TRY(file_check_content(head, (size_t)length, name, err)); }
     TRY(read_header(fd, (uint64_t)info.st_size, name, out, err));
     return read_data(fd, name, out, err);
 }

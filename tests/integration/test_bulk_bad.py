@@ -45,6 +45,7 @@ class WrongKinds(BulkCase):
                 ("a.onnx", onnx, "is an ONNX model"),
                 ("a.safetensors", (11).to_bytes(8, "little") + b'{"a":{}}   ', "is a safetensors model"),
                 ("a.npy", b"\x93NUMPY\x01\x00" + bytes(100), "is a NumPy array"),
+                ("a.dat", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer, which is not read; git lfs pull"),
                 ("a.pickle", b"\x80\x04\x95\x0c\x00" + bytes(100), "is a binary file"),
                 ("a.jsonl", text.decode().encode("utf-16"), "is UTF-16 text"),
                 ("b.csv", text.decode().encode("utf-16-be"), "is UTF-16 text without")):

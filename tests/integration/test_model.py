@@ -47,6 +47,7 @@ class Model(SluiceCase):
         directory = self.make_model()
         self.refused(USAGE, "one directory", directory, directory)
         self.refused(NOINPUT, "no model at", self.path("none"))
+        self.refused(NOINPUT, "hf download a-name/of-a-model --local-dir DIR", "a-name/of-a-model")
         path = os.path.join(directory, "config.json")
         with open(path, encoding="utf-8") as file:
             config = json.load(file)

@@ -102,6 +102,23 @@ TEST(refuses_models_of_other_kinds_by_name)
     model_file_remove(folder, "a.gguf");
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(rmdir(folder), 0);
+    /* A folder with a model's other files: its weights decide, whatever else is missing. */
+    model_file_remove(directory, "model.safetensors");
+    model_file_remove(directory, "modules.json");
+    static const size_t weights[] = {0, 2, 6};
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
+        const char *name = files[weights[i]].name;
+        model_file_write(directory, name, files[weights[i]].content);
+        expect_refused(directory, NULL, STATUS_BAD_INPUT, name, files[weights[i]].says);
+        model_file_remove(directory, name);
+    }
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n";
+    static const char *const pointers[] = {"model.safetensors", "tokenizer.json", "config.json"};
+    for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++) { /* each is read before the one above it */
+        model_file_write(directory, pointers[i], pointer);
+        struct model_options mean = {.pooling = POOLING_MEAN};
+        expect_refused(directory, &mean, STATUS_BAD_INPUT, pointers[i], "is a Git LFS pointer");
+    }
     model_build_remove(directory);
 }
 

@@ -192,7 +192,7 @@ TEST(never_reads_pickled_weights)
     char *directory = model_build(&spec);
     model_file_remove(directory, "model.safetensors");
     model_file_write(directory, "pytorch_model.bin", "\x80\x02.");
-    expect_refused(directory, NULL, STATUS_NOT_FOUND, "model.safetensors is missing", "never read");
+    expect_refused(directory, NULL, STATUS_BAD_INPUT, "pytorch_model.bin is pickled", "never read");
     model_build_remove(directory);
 }
 
