@@ -374,7 +374,8 @@ static void log_start(const struct server *server)
                  log_int("devices", server->shared.capacity.devices),
                  log_int("threads", server->shared.capacity.threads),
                  log_int("prep_threads", server->config->prep_threads), log_str("queue", consumer->config->queue),
-                 log_int("weight", consumer->config->weight), log_str("redis", address));
+                 log_int("weight", consumer->config->weight), log_str("redis", address),
+                 log_str("device", engine_device(consumer->engine)));
     }
 }
 

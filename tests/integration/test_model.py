@@ -32,6 +32,14 @@ class Model(SluiceCase):
         self.assertGreaterEqual(os.path.getsize(os.path.join(directory, "model.safetensors")), told["file_bytes"])
         self.assertGreater(told["weight_bytes"], self.look("--model", directory, "--precision", "int8")["weight_bytes"])
 
+    def test_says_what_runs_in_int8(self):
+        """With the layers that accuracy keeps out of it, which depend on the instruction set."""
+        directory = self.make_model("deep", layers=12)
+        for isa, others in (("avx2", "16-bit integers"), ("generic", "f32")):
+            told = self.run_sluice("model", directory, "--precision", "int8", environment={"SLUICE_ISA": isa})
+            self.assertRegex(json.loads(told.stdout)["device"], rf", {isa}, \d+ of 12 layers in int8, the others in {others}, ")
+        self.assertRegex(self.look(self.make_model(), "--precision", "int8")["device"], ", 2 of 2 layers in int8, [0-9]+ threads")
+
     def test_classifies(self):
         several = self.look(self.make_classifier(labels=["joy", 'a "b"']))
         self.assertEqual((several["tasks"], several["labels"], several["dims"]), (["classify"], ["joy", 'a "b"'], 2))

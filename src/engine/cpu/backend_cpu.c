@@ -48,14 +48,18 @@ static void find_model(char *out, size_t size)
     if (file) { fclose(file); }
 }
 
-/* In int8 the text includes the number of such layers, because the time depends on it. */
+/* In int8 the text includes the number of such layers, and what the others run in, because the time depends on it. */
 static void describe(struct cpu_weights *weights)
 {
-    char kernels[60];
+    char kernels[100];
     uint32_t layers = weights->backend.model->layer_count, int8 = layers - weights->first_int8_layer;
     snprintf(kernels, sizeof kernels, "%s", weights->set->name);
     if (weights->int8) {
-        snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8", weights->set->name, int8, layers);
+        const char *others = int8 == layers                  ? ""
+                             : weights->kind == GEMM_INT16   ? ", the others in 16-bit integers"
+                             : cpu_weights_are_half(weights) ? ", the others in bf16"
+                                                             : ", the others in f32";
+        snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8%s", weights->set->name, int8, layers, others);
     }
     char name[80];
     find_model(name, sizeof name);
