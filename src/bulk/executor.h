@@ -19,6 +19,7 @@ struct bulk_batch {
     struct err err;
     uint32_t tokens;
     uint32_t failed; /* pieces with a code: see piece_fail */
+    uint32_t cut;    /* texts of which a queue says that they were cut, or fewer; a local job knows without */
     bool halve;      /* nothing was computed; each half alone may work */
     /* ---- the local executor's own: the batch for compute/compute */
     struct batch batch, *laid_out;

@@ -319,6 +319,13 @@ void doc_batch_prepare(struct doc_batch *docs)
         docs->pieces[i].row.ids = ids;
         ids += docs->pieces[i].row.tokens;
     }
+    for (uint32_t d = 0; d < docs->count; d++) {
+        bool cut = false;
+        for (uint32_t i = docs->first_piece[d]; i < docs->first_piece[d + 1]; i++) {
+            cut = cut || docs->pieces[i].row.truncated;
+        }
+        docs->cut += cut;
+    }
 }
 
 /* --- Chunks. A text is split into words, each with its number of tokens and whether it ends a sentence; chunks are

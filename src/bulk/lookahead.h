@@ -64,6 +64,7 @@ struct doc_batch {
     uint32_t first_piece[DOC_BATCH_MAX + 1]; /* the pieces of document d are first_piece[d] .. first_piece[d + 1] */
     struct piece *pieces;                    /* [piece_room] */
     uint32_t piece_count, piece_room;
+    uint32_t cut;      /* documents that are longer than the model takes, and lost their end */
     struct buffer ids; /* int32 */
     enum status status;
     struct err err;

@@ -177,6 +177,7 @@ static enum status take_prepared(struct job *job, bool *worked, struct err *err)
     for (struct doc_batch *docs; (docs = thread_pool_take(job->prep)) != NULL;) {
         *worked = true;
         docs->window->docs_out--;
+        job->progress.truncated += docs->cut;
         if (docs->status != STATUS_OK) {
             *err = docs->err;
             return docs->status;
@@ -402,6 +403,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
     job->progress.computed += rows;
     job->progress.computed_here += good;
     job->progress.tokens += batch->tokens;
+    job->progress.truncated += batch->cut;
     estimate_done(&job->estimate, lookahead_weight(window, (uint32_t)(batch->pieces - window->order), batch->count),
                   clock_now_ns());
     return STATUS_OK;

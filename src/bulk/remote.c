@@ -79,6 +79,7 @@ enum field {
     MODEL,
     REVISION,
     PRECISION,
+    TRUNCATED,
     FIELDS
 };
 
@@ -145,9 +146,9 @@ static enum status ask_reply(const struct remote_options *options, struct client
 {
     char key[KEY_MAX];
     snprintf(key, sizeof key, "sluice:{%s}:reply:%.63s", options->queue, id);
-    const char *const words[] = {"HMGET", key,         "status",         "code",     "message",
-                                 "index", "retryable", "retry_after_ms", "dim",      "tokens",
-                                 "count", "embedding", "model",          "revision", "precision"};
+    const char *const words[] = {"HMGET",          key,        "status", "code",  "message",   "index", "retryable",
+                                 "retry_after_ms", "dim",      "tokens", "count", "embedding", "model", "revision",
+                                 "precision",      "truncated"};
     _Static_assert(sizeof words / sizeof words[0] == FIELDS + 2, "a word for each field");
     return client_send(client, FIELDS + 2, words, NULL, 0, err);
 }
@@ -240,6 +241,7 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
                          false);
     }
     slot->batch->tokens += (uint32_t)number_of(&items[TOKENS]);
+    slot->batch->cut += resp_equals(&items[TRUNCATED], "1");
     return ENDED;
 }
 

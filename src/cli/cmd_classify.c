@@ -61,6 +61,7 @@ struct job {
     int wake_fd;
     struct reader reader;
     uint64_t first; /* number of the chunk's first text, from 0 */
+    uint64_t cut;   /* texts that are longer than the model takes */
     bool ended;
     struct err bad; /* a bad line, which ends the job after the lines before it; status STATUS_OK: none */
 };
@@ -218,6 +219,7 @@ static enum status run_chunk(struct job *job, struct row *rows, struct err *err)
     enum status status = read_chunk(job, &request, &texts, err);
     if (status == STATUS_OK && request.row_count > 0) { status = compute_chunk(job, &request, err); }
     for (uint32_t i = 0; i < request.row_count && status == STATUS_OK; i++) {
+        job->cut += rows[i].truncated;
         status = print_row(job, job->first + i, rows[i].output, err);
     }
     job->first += request.row_count;
@@ -293,6 +295,10 @@ static int run_task(struct invocation *invocation, enum request_task task)
     devices_close(&job.devices);
     model_close(job.model);
     if (job.wake_fd >= 0) { close(job.wake_fd); }
+    if (job.cut > 0) {
+        fprintf(stderr, "sluice %s: %llu of %llu texts are longer than the model takes and lost the rest\n",
+                invocation->command->name, (unsigned long long)job.cut, (unsigned long long)job.first);
+    }
     return status == STATUS_OK ? EX_OK : print_error(invocation, &err);
 }
 

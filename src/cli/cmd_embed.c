@@ -353,10 +353,10 @@ static void put_json(struct buffer *to, const char *phase, const struct job_prog
     buffer_format(
         to,
         "{\"phase\":\"%s\",\"rows\":%llu,\"documents\":%llu,\"computed\":%llu,\"copied\":%llu,\"failed\":%llu,"
-        "\"duplicate_ids\":%llu,\"tokens\":%llu,\"rows_per_s\":%.1f,\"tokens_per_s\":%.1f",
+        "\"duplicate_ids\":%llu,\"truncated\":%llu,\"tokens\":%llu,\"rows_per_s\":%.1f,\"tokens_per_s\":%.1f",
         phase, (unsigned long long)now->rows, (unsigned long long)now->documents, (unsigned long long)now->computed,
         (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->duplicate_ids,
-        (unsigned long long)now->tokens, figures.rows_per_s, figures.tokens_per_s);
+        (unsigned long long)now->truncated, (unsigned long long)now->tokens, figures.rows_per_s, figures.tokens_per_s);
     if (now->share >= 0) { buffer_format(to, ",\"share\":%.4f", now->share); }
     if (figures.left_s >= 0) { buffer_format(to, ",\"eta_s\":%.0f", figures.left_s); }
     buffer_string(to, "}\n");
@@ -427,11 +427,29 @@ static void print_result(const char *path, const struct job_progress *end)
             end->rows > 0 ? 100.0 * (double)end->copied / (double)end->rows : 0, (unsigned long long)end->failed);
 }
 
+/* Says how many texts were longer than the model takes; of a queue's model the limit is unknown. */
+static void print_truncated(FILE *to, const struct embed_job *job, uint64_t texts)
+{
+    const struct preparer *preparer = &job->job.preparer;
+    if (texts == 0) { return; }
+    if (preparer->ids) {
+        fprintf(to, "%llu %s longer than %u tokens and lost the rest; ", (unsigned long long)texts,
+                texts == 1 ? "text is" : "texts are", preparer->model->max_tokens);
+    } else {
+        fprintf(to, "at least %llu %s longer than the queue's model takes and lost the rest; ",
+                (unsigned long long)texts, texts == 1 ? "text is" : "texts are");
+    }
+    fputs(preparer->chunking.tokens > 0 ? "smaller chunks keep everything\n" : "--chunk keeps everything\n", to);
+}
+
 /* Prints the result of a job, unless the progress as JSON has shown it. */
 static void print_summary(const struct embed_job *job, const struct job_result *result, enum progress_style style)
 {
     const struct job_progress *end = &result->progress;
     const char *path = job->output.path;
+    if (!job->job.dry && style != PROGRESS_JSON && job->options->progress != PROGRESS_NONE) {
+        print_truncated(stderr, job, end->truncated);
+    }
     if (job->job.plain || style == PROGRESS_JSON || style == PROGRESS_NONE) { return; }
     if (result->before) {
         fprintf(stderr, "%s is finished already: %llu rows; nothing was computed\n", path,
@@ -544,6 +562,7 @@ static void print_dry(const struct embed_job *job, const struct job_progress *en
     if (job->dry.tokens > 0) { printf(", %.0f tokens", job->dry.tokens); }
     if (seconds > 0) { printf(", about %.*f s on this machine", seconds < 10, seconds); }
     fputs("\n", stdout);
+    print_truncated(stdout, job, end->truncated);
 }
 
 static enum status embed_here(struct embed_job *job, struct job_result *result, const struct config *config,

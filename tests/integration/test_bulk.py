@@ -192,6 +192,21 @@ class Looking(BulkCase):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertIn(b"in.txt: lines\n3 rows; 2 different texts to compute\n", done.stdout)
 
+    def test_texts_that_lose_their_end_are_counted(self):
+        """Equal ones too; in a dry run, at the end of a job and of a single pass, and of each run that computes."""
+        long = " ".join(["hello"] * 100)
+        source = self.write("in.txt", f"{long}\nthe\n{long}\n")
+        says = "2 texts are longer than 64 tokens and lost the rest; --chunk keeps everything\n"
+        self.assertTrue(self.dry(source, "--output", self.path("v.npy"))[0].endswith(says))
+        self.assertIn(says, self.job(source, "--output", self.path("v.npy")))
+        self.assertNotIn("lost", self.job(source, "--output", self.path("v.npy")))  # nothing is computed
+        self.assertIn("1 text is longer than 64", self.job(self.write("in.txt", f"{long}\nthe\n{long}\n{long}"), "--output", self.path("v.npy")))
+        self.assertIn(says, self.job("--input", self.write("two.txt", f"{long}\n{long}\n"), "--output", self.path("p.npy")))
+        self.assertEqual("", self.job(source, "--output", self.path("w.npy"), "--progress", "none"))
+        end = json.loads(self.job(source, "--output", self.path("x.npy"), "--progress", "json").splitlines()[-1])
+        self.assertEqual(end["truncated"], 3)
+        self.assertNotIn("lost", self.job(source, "--output", self.path("c.npy"), "--chunk", "tokens:16"))
+
     def test_limit(self):
         """Only the first texts are computed; a higher limit continues from there."""
         batch = texts(60, seed=2)

@@ -79,6 +79,8 @@ class Classify(SluiceCase):
             self.assertEqual((done.returncode, done.stdout.count(b"\n")), (0 if lines else 65, lines))
             self.assertIn(says, done.stderr)
             self.assertEqual(bool(says), bool(done.stderr))
+        done = self.run_sluice("classify", "--model", directory, input=b"hello " * 3000 + b"\nhello\n")
+        self.assertIn(b"sluice classify: 1 of 2 texts are longer than the model takes and lost the rest", done.stderr)
         for command in ("classify", "rerank", "tokenize"):
             self.assertIn(f'{command} takes no arguments: --input "in.txt" names a file', self.run_sluice(command, "in.txt").stderr.decode())
 
