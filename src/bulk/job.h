@@ -66,6 +66,7 @@ struct job_options {
 struct job_result {
     struct job_progress progress;
     bool finished;             /* false: it was stopped */
+    bool kept;                 /* it is not finished, and rows that this process computed are there for the next run */
     bool before;               /* it was already finished: nothing was done */
     char first_duplicate[256]; /* of the ids: "7" in a.jsonl line 3 */
 };

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -197,6 +198,85 @@ enum status manifest_read(const char *path, struct manifest *out, bool *found, s
     if (status == STATUS_OK) { status = manifest_parse(text.data, text.length, path, out, err); }
     buffer_free(&text);
     return *found ? status : STATUS_OK;
+}
+
+static enum status count_lines(const char *path, uint64_t *lines, struct err *err)
+{
+    FILE *file = fopen(path, "rbe");
+    char *piece = malloc(PIECE_BYTES);
+    *lines = 0;
+    for (size_t got; file && piece && (got = fread(piece, 1, PIECE_BYTES, file)) > 0;) {
+        for (char *at = piece; (at = memchr(at, '\n', (size_t)(piece + got - at))) != NULL; at++) { ++*lines; }
+    }
+    enum status status = !file          ? err_set_errno(err, "cannot open %s", path)
+                         : !piece       ? err_set(err, STATUS_NO_MEMORY, "no memory to read %s", path)
+                         : ferror(file) ? err_set_errno(err, "cannot read %s", path)
+                                        : STATUS_OK;
+    if (file) { fclose(file); }
+    free(piece);
+    return status;
+}
+
+enum { NO_SIZE = 0 };
+
+/* Checks a file, which has that many bytes, unless they are NO_SIZE, or, if it is one of lines, that many lines. */
+static enum status check_file(const char *path, uint64_t bytes, uint64_t lines, bool has_lines, struct err *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return err_set(err, STATUS_BAD_INPUT, "%s is gone, though its job is finished; --overwrite begins again", path);
+    }
+    uint64_t now = (uint64_t)info.st_size;
+    bool same = bytes != NO_SIZE && now == bytes;
+    if (!same && has_lines) {
+        uint64_t counted;
+        TRY(count_lines(path, &counted, err));
+        same = counted == lines;
+    }
+    if (same) { return STATUS_OK; }
+    return err_set(err, STATUS_BAD_INPUT,
+                   "%s was cut or changed since its job was finished: it has %llu bytes; --overwrite begins again",
+                   path, (unsigned long long)now);
+}
+
+static enum status check_listed(const struct output *output, const cJSON *root, struct err *err)
+{
+    const cJSON *files = json_field(root, "files"), *file;
+    cJSON_ArrayForEach(file, files)
+    {
+        char path[2 * PATH_MAX];
+        uint64_t bytes, rows;
+        const cJSON *name = json_field(file, "name");
+        if (!cJSON_IsString(name) || !json_whole(json_field(file, "bytes"), &bytes) ||
+            !json_whole(json_field(file, "rows"), &rows)) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: files has no name, bytes and rows; --overwrite begins again",
+                           output->manifest);
+        }
+        bool shards = output->kind == OUTPUT_SHARDS;
+        snprintf(path, sizeof path, "%s%s%s", output->path, shards ? "/" : "", shards ? name->valuestring : "");
+        TRY(check_file(path, bytes, rows, output->kind == OUTPUT_JSONL, err));
+    }
+    return STATUS_OK;
+}
+
+enum status manifest_check(const struct output *output, uint64_t rows, bool ids, bool chunks, struct err *err)
+{
+    struct buffer text = {0};
+    cJSON *root = NULL;
+    enum status status = file_read(output->manifest, MANIFEST_MAX_BYTES, &text, err);
+    if (status == STATUS_OK) { status = json_parse(text.data, text.length, output->manifest, &root, err); }
+    if (status == STATUS_OK) { status = check_listed(output, root, err); }
+    if (status == STATUS_OK && ids) { status = check_file(output->ids, NO_SIZE, rows, true, err); }
+    uint64_t number_bytes = rows * sizeof(uint64_t);
+    if (status == STATUS_OK && chunks) {
+        status = check_file(output->documents, NPY_HEADER_BYTES + number_bytes, rows, false, err);
+    }
+    if (status == STATUS_OK && chunks) {
+        status = check_file(output->chunks, NPY_HEADER_BYTES + 2 * number_bytes, rows, false, err);
+    }
+    cJSON_Delete(root);
+    buffer_free(&text);
+    return status;
 }
 
 const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length)

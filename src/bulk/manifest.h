@@ -35,6 +35,12 @@ MUST_CHECK enum status manifest_read(const char *path, struct manifest *out, boo
 MUST_CHECK enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out,
                                       struct err *err);
 
+/* Checks that the files of a finished output are as long as the manifest says, and those beside them as `rows` says; a
+ * file of lines may be longer or shorter if it has as many lines (a killed retry leaves it so). `ids`, `chunks`: there
+ * are such files. Errors: STATUS_BAD_INPUT naming a file that is gone or was cut; those of files. */
+MUST_CHECK enum status manifest_check(const struct output *output, uint64_t rows, bool ids, bool chunks,
+                                      struct err *err);
+
 /* The term that names the model for people. It is not compared: the id decides. */
 #define TERM_MODEL_NAME "model_name"
 

@@ -446,6 +446,7 @@ static enum status put_run(struct job *job, struct lookahead *window, uint32_t f
     TRY(store_put(job->store, rows[0].number, count, lookahead_vector(window, rows, job->options->dim), err));
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].state == STATE_DONE && job->journal) {
+            job->written++;
             journal_add_done(job->journal, (struct done){rows[i].number, rows[i].hash});
         }
         if (rows[i].state != STATE_FAILED) { rows[i].state = STATE_STORED; }
@@ -500,6 +501,7 @@ struct commit {
     unsigned fd_count;
     bool checkpointed;
     struct checkpoint checkpoint;
+    uint64_t written, durable; /* rows that this process computed: with this commit, and after it */
     enum status status;
     struct err err;
 };
@@ -520,6 +522,7 @@ static void run_commit(void *context, void *item)
         commit->status =
             journal_write(commit->journal, commit->checkpointed ? &commit->checkpoint : NULL, &commit->err);
     }
+    if (commit->status == STATUS_OK) { commit->durable = commit->written; }
 }
 
 static enum status commit_open(struct job *job, struct err *err)
@@ -540,6 +543,7 @@ static enum status begin(struct job *job, struct err *err)
     TRY(store_dirty(job->store, commit->fds, &commit->fd_count, err));
     commit->checkpointed = job->checkpoint_waits;
     commit->checkpoint = job->checkpoint;
+    commit->written = job->written;
     for (int i = 0; i < APPEND_FILES && commit->checkpointed; i++) {
         int fd = job->files[i].path ? dup(job->files[i].fd) : -1;
         if (job->files[i].path && fd < 0) { return err_set_errno(err, "cannot write %s", job->files[i].path); }
@@ -892,6 +896,15 @@ static enum status run(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
+/* Keeps the rows that it can at the end of a job that is not finished; others are computed again. */
+static void keep(struct job *job, bool storing)
+{
+    struct err ignored;
+    if (!job->journal) { return; }
+    enum status kept = storing ? commit_all(job, &ignored) : end(thread_pool_wait(job->commits), &ignored);
+    (void)kept;
+}
+
 /* After an error: waits until the executor has returned all batches, because they point into the job's memory, and
  * keeps the rows that it can. */
 static void drain(struct job *job)
@@ -910,8 +923,7 @@ static void drain(struct job *job)
         }
         if (has_batches_out(job)) { wait_for_threads(job); }
     }
-    enum status kept = storing ? commit_all(job, &ignored) : STATUS_OK;
-    (void)kept; /* lost rows are computed again */
+    keep(job, storing);
 }
 
 static enum status run_all(struct job *job, struct job_result *result, struct err *err)
@@ -926,6 +938,7 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
     if (status != STATUS_OK) { drain(job); }
     bool stopped = job->stopping || (job->options->stop && *job->options->stop != 0);
     if (status == STATUS_OK && !stopped && job->ending != STATUS_OK) {
+        keep(job, true);
         *err = job->ending_err;
         status = job->ending;
     }
@@ -953,6 +966,7 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
     }
     job_report(job, true);
     result->progress = job->progress;
+    result->kept = job->commit && job->commit->durable > 0;
     if (job->source) {
         snprintf(result->first_duplicate, sizeof result->first_duplicate, "%s", source_first_duplicate(job->source));
     }

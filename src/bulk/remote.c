@@ -62,6 +62,8 @@ struct remote {
     uint64_t slowest_ms;                               /* the longest time that a request of this job has taken */
     char published[32];                                /* when the queue's figures were published, by Redis' clock */
     uint64_t published_ms;                             /* when it saw them first, by our clock */
+    uint64_t alone_ms;                                 /* since when there has been no worker; 0: there is one */
+    bool alone_said;
 };
 
 /* The fields of a reply that are asked for, in this order. */
@@ -405,6 +407,19 @@ static bool is_fresh(struct remote *remote, const struct resp_value *published, 
     return now_ms - remote->published_ms < STALE_MS;
 }
 
+/* Tells the caller when the last worker is gone for more than a moment, and when one is there again. */
+static void watch_workers(struct remote *remote, bool live, uint64_t now_ms)
+{
+    enum { ALONE_MS = 2000 };
+    if (!live && remote->alone_ms == 0) { remote->alone_ms = now_ms; }
+    if (live) { remote->alone_ms = 0; }
+    bool alone = !live && now_ms - remote->alone_ms >= ALONE_MS;
+    if (alone != remote->alone_said && (live || alone) && remote->options.live) {
+        remote->options.live(remote->options.queue, live);
+        remote->alone_said = alone;
+    }
+}
+
 /* Sends requests again that should have ended long ago. A producer's rights do not cover the stream, so that after
  * FLUSHALL, or a restart that lost the last second, silence is the only sign. It waits on while requests of this job
  * end, because then the workers are at it; and longer while as many requests wait as this job has out, because these
@@ -448,7 +463,9 @@ static enum status look_around(struct remote *remote, uint64_t now_ms, struct er
         shrink(remote);
     }
     bool works = wait->bytes && wait->bytes[0] != '-'; /* -1: nobody works */
-    if (is_fresh(remote, published, now_ms) && works) { resend_forgotten(remote, waiting, number_of(wait), now_ms); }
+    bool fresh = is_fresh(remote, published, now_ms);
+    watch_workers(remote, fresh, now_ms);
+    if (fresh && works) { resend_forgotten(remote, waiting, number_of(wait), now_ms); }
     return STATUS_OK;
 }
 
@@ -605,10 +622,22 @@ static enum status read_facts(const struct resp_value *items, const char *queue,
     return STATUS_OK;
 }
 
+/* True if a worker has published anything since then, by Redis' clock; workers do so each second. */
+static enum status has_worker(const struct remote_options *options, struct client *client, uint64_t since_ms,
+                              bool *live, struct err *err)
+{
+    char key[KEY_MAX];
+    const struct resp_value *reply;
+    snprintf(key, sizeof key, "sluice:{%s}:meta", options->queue);
+    TRY(client_command(client, 3, (const char *const[]){"HGET", key, "published_at"}, NULL, &reply, err));
+    *live = number_of(reply) >= since_ms;
+    return STATUS_OK;
+}
+
 static enum status probe(const struct remote_options *options, struct client *client, struct remote_facts *out,
                          struct err *err)
 {
-    enum { ANSWER_MS = 60000 };
+    enum { ANSWER_MS = 60000, PATIENCE_MS = 3000 };
     char key[KEY_MAX], id[ID_MAX];
     uint64_t random;
     const struct resp_value *reply;
@@ -630,7 +659,8 @@ static enum status probe(const struct remote_options *options, struct client *cl
     buffer_free(&inputs);
     TRY(status);
     TRY(client_receive(client, &reply, err));
-    uint64_t begin_ms = clock_now_ms();
+    uint64_t begin_ms = clock_now_ms(), sent_ms = number_of(reply);
+    bool looked = false, live = true;
     while (clock_now_ms() - begin_ms < ANSWER_MS && (!options->stop || *options->stop == 0)) {
         TRY(ask_reply(options, client, id, err));
         TRY(client_receive(client, &reply, err));
@@ -638,6 +668,7 @@ static enum status probe(const struct remote_options *options, struct client *cl
             return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
         }
         if (resp_equals(&reply->items[STATUS_FIELD], "done")) {
+            if (!live && options->live) { options->live(options->queue, true); }
             TRY(read_facts(reply->items, options->queue, out, err));
             TRY(forget_reply(options, client, id, err));
             return client_receive(client, &reply, err);
@@ -646,6 +677,11 @@ static enum status probe(const struct remote_options *options, struct client *cl
             const char *message = reply->items[MESSAGE].bytes;
             return err_set(err, STATUS_BAD_INPUT, "queue %s answered with an error: %.200s", options->queue,
                            !message ? "" : message);
+        }
+        if (!looked && clock_now_ms() - begin_ms >= PATIENCE_MS) {
+            looked = true;
+            TRY(has_worker(options, client, sent_ms, &live, err));
+            if (!live && options->live) { options->live(options->queue, false); }
         }
         poll(NULL, 0, BLOCK_MS);
     }

@@ -29,6 +29,8 @@ struct remote_options {
     uint32_t dim;
     int wake_fd;
     const volatile sig_atomic_t *stop; /* once it is not 0, it waits only a few seconds for replies; may be NULL */
+    void (*live)(const char *queue, bool live); /* called when no worker has shown itself for a while, and when one has
+                                                 * again; by the thread, too; may be NULL */
 };
 
 /* Bounds of a batch; without token ids a text weighs its bytes. */

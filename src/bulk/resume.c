@@ -692,10 +692,12 @@ static enum status skip(struct job *job, struct comparison *with, uint64_t docum
             (unsigned long long)job->progress.documents, job->options->source.limit > 0 ? " up to --limit" : "",
             (unsigned long long)documents);
     }
-    return err_set(err, STATUS_BAD_INPUT,
-                   "the input has changed since this job began (somewhere in its first %llu documents); --overwrite "
-                   "begins again",
-                   (unsigned long long)documents);
+    return err_set(
+        err, STATUS_BAD_INPUT,
+        "the input has changed since this job began (somewhere in its first %llu documents%s%s); --overwrite "
+        "begins again",
+        (unsigned long long)documents, with->hashes ? "" : ": without the hashes in ",
+        with->hashes ? "" : job->options->output->hashes);
 }
 
 /* Counts the rows of changed documents as failed, and ends the list that names them. */
@@ -825,6 +827,10 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
+    }
+    if (status == STATUS_OK) {
+        bool apart = output->kind != OUTPUT_JSONL;
+        status = manifest_check(output, job->at.rows, job->options->ids && apart, job_has_chunks(job) && apart, err);
     }
     if (status == STATUS_OK) { status = check_finished(job, err); }
     if (job->retries) { return status; }

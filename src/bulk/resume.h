@@ -75,6 +75,7 @@ struct job {
     XXH3_state_t *digest;        /* of the documents read so far */
     uint64_t next_row;           /* the first row of the next window */
     struct checkpoint at;        /* the complete part */
+    uint64_t written;            /* computed rows that this process wrote, for the next commit */
     struct thread_pool *commits; /* a thread for commits; NULL without a journal */
     struct commit *commit;
     struct checkpoint checkpoint; /* for the next commit */

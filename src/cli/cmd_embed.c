@@ -259,6 +259,11 @@ static enum status embed_job_model(struct embed_job *job, const struct model *mo
 static enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
                                    const struct model *model, struct err *err)
 {
+    if (model && strcmp(model->id, facts->model_id) != 0 && config_source_of(config, "model") == SOURCE_DEFAULT) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "--chunk also needs --model DIR, the model of queue %s, %s (%.8s): its tokenizer cuts",
+                       config->queue, facts->model, facts->model_id);
+    }
     if (model && strcmp(model->id, facts->model_id) != 0) {
         return err_set(
             err, STATUS_BAD_INPUT,
@@ -485,8 +490,11 @@ static int finish_job(const struct invocation *invocation, const struct embed_jo
         return EX_TEMPFAIL;
     }
     int code = print_error(invocation, err);
-    if (!job->job.plain && result->progress.here > 0) {
+    if (result->kept) {
         fprintf(stderr, "sluice embed: what was computed so far is kept; rerunning the command resumes\n");
+    } else if (status == STATUS_IO && !job->job.plain && result->progress.here > 0) {
+        fprintf(stderr,
+                "sluice embed: what this run computed was not written; rerunning the command computes it again\n");
     }
     return code;
 }
@@ -606,6 +614,16 @@ static enum status embed_dry_for_queue(struct embed_job *job, struct job_result 
     return STATUS_OK;
 }
 
+static void say_live(const char *queue, bool live)
+{
+    if (live) {
+        fprintf(stderr, "sluice embed: queue %s has a live worker again\n", queue);
+    } else {
+        fprintf(stderr, "sluice embed: no live worker on queue %s; waiting for one (sluice serve --queue %s)\n", queue,
+                queue);
+    }
+}
+
 static enum status embed_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
                                        struct err *err)
 {
@@ -618,6 +636,7 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
                                    .prefix = config->prefix,
                                    .wake_fd = job->job.wake_fd,
                                    .stop = job->job.stop};
+    if (job->options->progress != PROGRESS_NONE && job->options->progress != PROGRESS_JSON) { queue.live = say_live; }
     if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK) {
         return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
     }

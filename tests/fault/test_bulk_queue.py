@@ -302,6 +302,39 @@ class BulkQueue(BulkCase):
         self.run_job(server, output, source=source, code=0)
         self.assertEqual(self.contents(output), wanted)
 
+    def test_no_live_worker_is_said(self):
+        """When the job begins, and while it runs; it goes on with the next worker."""
+        server = self.start_redis()
+        daemon = self.serve(server)
+        daemon.kill()
+        child = process.start([word if word != "none" else "lines" for word in self.command(server, self.path("remote.npy"))],
+                              stderr=subprocess.PIPE, env=process.clean_environment())
+        self.addCleanup(lambda: (process.end(child), child.stderr.close()))
+        alone = f"no live worker on queue {self.queue}; waiting for one".encode()
+        again = f"queue {self.queue} has a live worker again".encode()
+        self.assertIn(alone, child.stderr.readline())
+        daemon = self.serve(server)
+        self.assertIn(again, child.stderr.readline())
+        self.wait_until(lambda: self.answered(server.client()) > 3, "answers")
+        daemon.kill()
+        said = child.stderr.readline()
+        while b"rows/s" in said:
+            said = child.stderr.readline()
+        self.assertIn(alone, said)
+        self.serve(server)
+        self.assertIn(again, child.stderr.read())
+        self.assertEqual(child.wait(60), FAILED)
+        self.assertEqual(self.contents(self.path("remote.npy")), self.wanted())
+
+    def test_texts_that_lose_their_end_are_counted(self):
+        """A reply says only that some text of its request did."""
+        server = self.start_redis()
+        self.serve(server)
+        source = self.write("long.txt", "hello " * 3000 + "\nhello\n")
+        command = [word if word != "none" else "lines" for word in self.command(server, self.path("v.npy"), source=source)]
+        done = subprocess.run(command, env=process.clean_environment(), capture_output=True, timeout=60, check=True)
+        self.assertIn(b"at least 1 text is longer than the queue's model takes and lost the rest", done.stderr)
+
     def test_what_cannot_begin(self):
         server = self.start_redis()
         output = self.path("remote.npy")
@@ -311,6 +344,7 @@ class BulkQueue(BulkCase):
         self.assertIn("--chunk cuts with the tokenizer of the queue's model", self.run_job(
             server, output, *chunk, "--model", self.path("nowhere"), code=NOINPUT))
         self.assertIn("is not the model of queue", self.run_job(server, output, *chunk, "--model", self.make_model(), code=DATAERR))
+        self.assertIn("--chunk also needs --model DIR, the model of queue", self.run_job(server, output, *chunk, code=DATAERR))
         self.assertIn("the model is a matter of the queue's workers", self.run_job(server, output, "--model", self.model, code=DATAERR))
         self.assertIn("matter of the queue's workers", self.run_job(server, output, "--precision", "f32", code=DATAERR))
         self.assertIn("name its --redis", self.run_sluice("embed", self.source, "--output", output, "--queue", "x").stderr.decode())

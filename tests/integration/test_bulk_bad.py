@@ -477,12 +477,16 @@ class BadRows(BulkCase):
         same bytes."""
         source = self.write("in.txt", "".join(text + "\n" for text in texts(2000, seed=3)))
         self.job(source, "--output", self.path("w.npy"))
-        output = self.path("v.npy")
-        command = [BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", output]
-        limited = subprocess.run(["/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 200; exec "$@"', "sh", *command],
-                                 env=process.clean_environment(), capture_output=True, check=False)
-        self.assertEqual(limited.returncode, IOERR, limited.stderr)
-        self.assertIn(b"cannot write " + output.encode(), limited.stderr)
-        self.assertIn(b"rerunning the command resumes", limited.stderr)
-        self.job(source, "--output", output)
-        self.assertEqual(self.content(output), self.content(self.path("w.npy")))
+        for name, look_ahead, says, resumes in (("v.npy", "65536", b"what this run computed was not written; rerunning", False),
+                                                ("u.npy", "100", b"what was computed so far is kept; rerunning", True)):
+            with self.subTest(look_ahead=look_ahead):
+                output = self.path(name)
+                command = [BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", output,
+                           "--look-ahead", look_ahead]
+                limited = subprocess.run(["/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 200; exec "$@"', "sh", *command],
+                                         env=process.clean_environment(), capture_output=True, check=False)
+                self.assertEqual(limited.returncode, IOERR, limited.stderr)
+                self.assertIn(b"cannot write " + output.encode(), limited.stderr)
+                self.assertIn(says, limited.stderr)
+                self.assertEqual(" before" in self.job(source, "--output", output), resumes)
+                self.assertEqual(self.content(output), self.content(self.path("w.npy")))

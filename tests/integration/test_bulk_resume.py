@@ -32,6 +32,33 @@ class GoingOn(BulkCase):
         os.utime(self.source)  # a new date does not mean new content
         self.job(self.source, "--output", self.output)
 
+    def test_an_output_that_was_cut_is_refused(self):
+        """Whether or not there is a row to try again; nothing is written, and nothing is said to be kept."""
+        lines = [json.dumps({"id": i, "text": text}) for i, text in enumerate(self.batch[:40])]
+        for broken in ((), ("{oops",)):
+            source = self.write("in.jsonl", "\n".join([*lines, *broken]))
+            code = FAILED if broken else 0
+            for name, flags, files in (("a.npy", (), ("", ".ids.jsonl")), ("a.jsonl", (), ("",)), ("a.f32", (), ("",)),
+                                       ("a/", ("--shard-rows", "16"), ("vectors-00001.npy", "ids.jsonl")),
+                                       ("c.npy", ("--chunk", "tokens:16"), ("", ".ids.jsonl", ".documents.npy", ".chunks.npy"))):
+                how = (source, "--id-field", "id", "--output", self.path(name), *flags)
+                self.job(*how, "--overwrite", code=code)
+                for file in files:
+                    with self.subTest(name=name, file=file, broken=broken):
+                        content = self.content(self.path(name) + file)
+                        with open(self.path(name) + file, "r+b") as cut:
+                            cut.truncate(len(content) - 20)
+                        before = self.files(self.path(name))
+                        said = self.job(*how, code=DATAERR)
+                        self.assertIn(f"{self.path(name)}{file} was cut or changed since its job was finished", said)
+                        self.assertNotIn("kept", said)
+                        os.unlink(self.path(name) + file)
+                        self.assertRegex(self.job(*how, code=None), "is gone, though")
+                        with open(self.path(name) + file, "wb") as whole:
+                            whole.write(content)
+                        self.assertEqual(self.job(*how, code=code).count("cut or changed"), 0)
+                        self.assertEqual(set(self.files(self.path(name))), set(before))
+
     def test_changes_are_refused(self):
         self.job(self.source, "--output", self.output)
         other = self.make_model("other", seed=5)
@@ -48,6 +75,9 @@ class GoingOn(BulkCase):
             self.write("in.txt", "".join(text + "\n" for text in change))
             said = self.job(self.source, "--output", self.output, code=DATAERR)
             self.assertIn("the input has changed", said)
+        os.unlink(self.output + ".hashes")
+        said = self.job(self.source, "--output", self.output, code=DATAERR)
+        self.assertIn(f"somewhere in its first 400 documents: without the hashes in {self.output}.hashes)", said)
         self.job(self.source, "--output", self.output, "--overwrite")
         self.expect(self.output, ["hello"] + self.batch[1:])
 
