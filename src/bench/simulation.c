@@ -445,7 +445,7 @@ static void execute(struct world *world, uint32_t number, const struct action *a
         if (site->blocked) { answer(world, number, call_ns, stop_waiting(world, number)); }
         return;
     case ACTION_RECORD_RUN:
-    case ACTION_ALONE:
+    case ACTION_EXCLUSIVE:
     case ACTION_TOGETHER:
     case ACTION_RELEASE:
     case ACTION_REJOIN:

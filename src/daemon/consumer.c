@@ -53,11 +53,11 @@ static void execute_action(struct consumer *self, struct action *action)
             stop_consumer(self, action->exit.status, action->exit.clean);
         }
         break;
-    case ACTION_ALONE:
-        alone_ask(&self->shared->alone, self->number);
+    case ACTION_EXCLUSIVE:
+        exclusive_ask(&self->shared->exclusive, self->number);
         break;
     case ACTION_TOGETHER:
-        alone_end(&self->shared->alone, self->number, clock_now_ns());
+        exclusive_end(&self->shared->exclusive, self->number, clock_now_ns());
         break;
     default:
         queue_execute(self->queue, action);

@@ -29,7 +29,7 @@ struct shared {
     struct prep *prep;
     struct traces *traces;                   /* NULL: none are asked for */
     struct shares shares, background_shares; /* background_shares: of the background threads */
-    struct alone alone;            /* which worker has the process to itself; the queue's number is its index */
+    struct exclusive exclusive;    /* which worker has the process to itself; the queue's number is its index */
     struct compute_state capacity; /* at startup */
     size_t queues;
     void *context;

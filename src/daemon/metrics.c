@@ -118,7 +118,7 @@ static const struct metric table[] = {
     {"sluice_redis_memory_bytes", "Memory that Redis uses.", GAUGE, QUEUE, OF_QUEUE(stats.redis_used_bytes)},
     {"sluice_redis_memory_limit_bytes", "Its maxmemory; 0: none.", GAUGE, QUEUE, OF_QUEUE(stats.redis_most_bytes)},
     {"sluice_redis_evicts", "1: its maxmemory-policy lets it drop requests and replies.", GAUGE, QUEUE, OF_QUEUE(stats.redis_evicts)},
-    {"sluice_redis_tight", "0: Redis has room; 1: little is held; 2: one small batch at a time.", GAUGE, QUEUE, OF_QUEUE(stats.tight)},
+    {"sluice_redis_tight", "0: Redis has room; 1: little is held; 2: one small batch at a time.", GAUGE, QUEUE, OF_QUEUE(stats.memory_level)},
 
     /* engine and models */
     {"sluice_engine_threads", "Batches that can be computed at a time.", GAUGE, PROCESS, OF_PROCESS(threads)},

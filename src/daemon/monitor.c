@@ -42,7 +42,7 @@ static const char *find_unready(const struct consumer *consumer)
     if (consumer->stopped) { return "it has ended"; }
     if (stats.draining) { return "draining"; }
     if (trouble) { return trouble; }
-    return stats.tight > 0 ? "Redis' memory is nearly used up (maxmemory)" : NULL;
+    return stats.memory_level > 0 ? "Redis' memory is nearly used up (maxmemory)" : NULL;
 }
 
 static double oldest_batch_s(const struct worker_stats *stats)

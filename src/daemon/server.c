@@ -39,7 +39,7 @@ static void look_at_ends(struct server *server)
     for (size_t i = 0; i < server->queue_count; i++) {
         const struct consumer *consumer = &server->consumers[i];
         stopped += consumer->stopped;
-        if (consumer->stopped) { alone_end(&server->shared.alone, i, clock_now_ns()); }
+        if (consumer->stopped) { exclusive_end(&server->shared.exclusive, i, clock_now_ns()); }
         server->clean &= !consumer->stopped || consumer->clean;
         if (consumer->stopped && consumer->ended_with != STATUS_OK && !server->ending) {
             /* The daemon ends with its first queue, so that its supervisor sees why. The others give back what they
@@ -67,7 +67,7 @@ static void tell_turns(struct server *server)
 {
     size_t who;
     struct event event = {.kind = EVENT_TURN};
-    while (alone_next(&server->shared.alone, clock_now_ns(), all_rest(server), &who, &event.turn)) {
+    while (exclusive_next(&server->shared.exclusive, clock_now_ns(), all_rest(server), &who, &event.turn)) {
         consumer_step(&server->consumers[who], &event);
     }
 }
@@ -88,7 +88,7 @@ static void on_step(void *context)
     tell_turns(server);
     look_at_ends(server);
     tell_ready(server);
-    uint64_t deadline_ns = alone_deadline(&server->shared.alone);
+    uint64_t deadline_ns = exclusive_deadline(&server->shared.exclusive);
     for (size_t i = 0; i < server->queue_count; i++) {
         if (server->consumers[i].deadline_ns < deadline_ns) { deadline_ns = server->consumers[i].deadline_ns; }
     }
@@ -333,9 +333,9 @@ static enum status open_consumers(struct server *server, struct err *err)
     shared->on_step = on_step;
     TRY(shares_open(&shared->shares, server->queue_count, shared->capacity.batches, err));
     TRY(shares_open(&shared->background_shares, server->queue_count, shared->capacity.batches, err));
-    shared->alone = (struct alone){.workers = calloc(server->queue_count, sizeof(struct alone_worker)),
-                                   .count = server->queue_count};
-    if (!shared->alone.workers) {
+    shared->exclusive = (struct exclusive){.workers = calloc(server->queue_count, sizeof(struct exclusive_worker)),
+                                           .count = server->queue_count};
+    if (!shared->exclusive.workers) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
     }
     for (size_t i = 0; i < server->queue_count; i++) { TRY(consumer_open(&server->consumers[i], shared, err)); }
@@ -412,7 +412,7 @@ void server_close(struct server *server)
     }
     traces_close(server->shared.traces);
     free(server->consumers);
-    free(server->shared.alone.workers);
+    free(server->shared.exclusive.workers);
     shares_close(&server->shared.shares);
     shares_close(&server->shared.background_shares);
     loop_close(server->loop);

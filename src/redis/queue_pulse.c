@@ -26,8 +26,8 @@ static uint64_t info_number(const char *info, const char *name)
 static void log_memory(struct queue *queue, double percent)
 {
     enum { HYSTERESIS_PERCENT = 5 };
-    bool tight = percent >= MEMORY_TIGHT_PERCENT - (queue->pulsing->tight ? HYSTERESIS_PERCENT : 0);
-    bool trickle = percent >= MEMORY_TRICKLE_PERCENT - (queue->pulsing->trickle ? HYSTERESIS_PERCENT : 0);
+    bool tight = percent >= MEMORY_LOW_PERCENT - (queue->pulsing->tight ? HYSTERESIS_PERCENT : 0);
+    bool trickle = percent >= MEMORY_CRITICAL_PERCENT - (queue->pulsing->trickle ? HYSTERESIS_PERCENT : 0);
     if (tight && (!queue->pulsing->tight || trickle != queue->pulsing->trickle)) {
         log_warn("redis_tight", log_str("queue", queue->options.name),
                  log_str("reason", "Redis' memory is nearly used up (maxmemory)"), log_double("percent", percent),

@@ -193,7 +193,7 @@ void queue_read_own(struct task *task)
 
 static bool read_own_ids(struct own_list *list, enum request_class class, const struct resp_value *reply)
 {
-    bool ok = reply->type == RESP_ARRAY && reply->count <= OWN_LIST_MOST;
+    bool ok = reply->type == RESP_ARRAY && reply->count <= OWN_LIST_MAX;
     for (size_t i = 0; ok && i < reply->count; i++) { ok = read_pending_id(&reply->items[i], &list->ids[class][i]); }
     list->counts[class] = ok ? (uint32_t)reply->count : 0;
     return ok;
@@ -221,7 +221,7 @@ void queue_list_own(struct task *task)
     queue->own_list = (struct own_list){0};
     task->calls = CLASS_COUNT;
     for (int c = 0; c < CLASS_COUNT; c++) {
-        write_pending_command(&commands[c], queue, (enum request_class)c, task->action.after[c], OWN_LIST_MOST);
+        write_pending_command(&commands[c], queue, (enum request_class)c, task->action.after[c], OWN_LIST_MAX);
     }
     for (int c = 0; c < CLASS_COUNT; c++) { /* one that cannot be sent is answered with NULL */
         queue_command(queue, 7, commands[c].words, on_own_ids, task);

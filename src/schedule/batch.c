@@ -98,3 +98,8 @@ void batch_list_remove(struct batch_list *list, struct batch *batch)
     }
     *list = rest;
 }
+
+void batch_list_free(struct batch_list *list)
+{
+    for (struct batch *batch; (batch = batch_list_pop(list)) != NULL;) { batch_free(batch); }
+}

@@ -57,4 +57,7 @@ struct batch *batch_list_pop(struct batch_list *list);
 /* Takes out a batch, wherever it is. Linear: there are only a few. */
 void batch_list_remove(struct batch_list *list, struct batch *batch);
 
+/* Frees all batches of a list. */
+void batch_list_free(struct batch_list *list);
+
 #endif

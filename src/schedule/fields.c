@@ -567,7 +567,7 @@ static void parse_model(struct parsing *parsing)
 
 /* --- The table --- */
 
-static void refuse(struct parsing *parsing)
+static void refuse_request(struct parsing *parsing)
 {
     request_fail(parsing->request, CODE_BAD_REQUEST, "%s: not supported yet by this version", parsing->name);
 }
@@ -614,7 +614,7 @@ enum {
     FIELD(INTO, "into", parse_into, EMBED)                                                                             \
     FIELD(INTO_FIELD, "into_field", parse_into_field, EMBED)                                                           \
     FIELD(MODEL, "model", parse_model, ALL)                                                                            \
-    FIELD(PAIRS, "pairs", refuse, ALL)
+    FIELD(PAIRS, "pairs", refuse_request, ALL)
 
 enum field {
 #define FIELD(id, name, parser, tasks) FIELD_##id,
@@ -666,7 +666,7 @@ static size_t fields_most(const struct entry *entry)
 
 /* Sorts an entry's fields into known and unknown ones, adds the default task, and measures `inputs`. If a field is
  * doubled, the first counts; if there are too many fields, only the id is kept, so that the answer can be found. */
-static void collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
+static void collect_fields(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
 {
     static const struct entry_field embed = {.value = "embed", .value_length = sizeof "embed" - 1};
     size_t most = fields_most(entry);
@@ -842,7 +842,8 @@ static void check_together(const struct fields *fields, struct request *request)
 
 /* Checks every field and takes it over; the first error becomes the request's code and message. Shapes: request->rows
  * [count_rows], copy [copied_bytes], both written; the request keeps slices of it. */
-static void apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
+static void apply_fields(const struct fields *fields, const struct request_rules *rules, struct request *request,
+                         char *copy)
 {
     struct parsing parsing = {.rules = rules, .inputs = &fields->inputs, .request = request, .copy = copy};
     if (fields->too_many) { request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX); }
@@ -897,7 +898,7 @@ static void set_defaults(struct request *request, const struct request_rules *ru
 /* Estimates the weight of the request until it ends. Tokens are a guess: an English word piece has about four bytes.
  * Bytes are a bound: apart from the special tokens, a text has no more tokens than bytes. A query's ids are made once,
  * whole. */
-static void estimate(struct request *request, size_t allocated)
+static void estimate_weight(struct request *request, size_t allocated)
 {
     enum { BYTES_PER_TOKEN = 4, SPECIAL = 2, PAIR_SPECIAL = 4 };
     size_t ids = request->query_bytes, special = request->query ? PAIR_SPECIAL : SPECIAL;
@@ -939,7 +940,7 @@ static void judge_entry(struct request *request, const struct entry *entry, cons
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns)
 {
     struct fields fields;
-    collect(&fields, entry, rules);
+    collect_fields(&fields, entry, rules);
     uint32_t row_count = count_rows(&fields);
     size_t head = sizeof(struct request) + row_count * sizeof(struct row);
     size_t size = head + copied_bytes(&fields, rules);
@@ -952,7 +953,7 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     request->lifetime.received_ns = now_ns;
     set_defaults(request, rules, entry);
     judge_entry(request, entry, &fields);
-    apply(&fields, rules, request, (char *)request + head);
-    estimate(request, size);
+    apply_fields(&fields, rules, request, (char *)request + head);
+    estimate_weight(request, size);
     return request;
 }

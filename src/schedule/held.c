@@ -42,7 +42,7 @@ struct request *held_find(const struct held *held, enum request_class class, str
 }
 
 /* Doubles the table; without memory the chains get longer. */
-static void grow(struct held *held)
+static void grow_table(struct held *held)
 {
     uint32_t old = held->mask;
     struct request **buckets = calloc((size_t)(old + 1) * 2, sizeof(struct request *));
@@ -79,7 +79,7 @@ struct held_sum held_all(const struct held *held)
 
 void held_add(struct held *held, struct request *request)
 {
-    if (held->count > held->mask) { grow(held); }
+    if (held->count > held->mask) { grow_table(held); }
     uint32_t at = bucket_of(held, request->identity.class, request->identity.entry);
     request->chain = held->buckets[at];
     held->buckets[at] = request;

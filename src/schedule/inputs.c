@@ -16,7 +16,7 @@ struct scanner {
     struct row *rows; /* NULL while measuring */
 };
 
-static void put(struct scanner *scanner, const void *bytes, size_t length)
+static void put_bytes(struct scanner *scanner, const void *bytes, size_t length)
 {
     if (scanner->copy) { memcpy(scanner->copy + scanner->copied, bytes, length); }
     scanner->copied += length;
@@ -29,7 +29,7 @@ static enum inputs_problem scan_escape(struct scanner *scanner)
     size_t length;
     enum json_escape escape = lexer_read_escape(&scanner->lexer, utf8, &length);
     if (escape != JSON_ESCAPE_OK) { return escape == JSON_ESCAPE_HALF ? INPUTS_BAD_UTF8 : INPUTS_BAD_STRING; }
-    put(scanner, utf8, length);
+    put_bytes(scanner, utf8, length);
     return INPUTS_OK;
 }
 
@@ -44,7 +44,7 @@ static enum inputs_problem scan_string(struct scanner *scanner)
             lexer->at = scanner->valid_end;
             return INPUTS_BAD_UTF8;
         }
-        put(scanner, run, (size_t)(lexer->at - run));
+        put_bytes(scanner, run, (size_t)(lexer->at - run));
         if (lexer_take(lexer, '"')) { return INPUTS_OK; }
         if (!lexer_take(lexer, '\\')) { return INPUTS_BAD_STRING; }
         enum inputs_problem problem = scan_escape(scanner);

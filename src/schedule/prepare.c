@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 /* Fails a row with a message that names its field. */
-static void fail(struct request *request, const struct row *row, enum reply_code code, const char *what)
+static void fail_row(struct request *request, const struct row *row, enum reply_code code, const char *what)
 {
     uint32_t index = (uint32_t)(row - request->rows);
     if (request->inputs) {
@@ -24,7 +24,7 @@ static void fail_encode(struct request *request, const struct row *row, enum sta
     enum reply_code code = status == STATUS_NO_MEMORY   ? CODE_OUT_OF_MEMORY
                            : status == STATUS_BAD_INPUT ? CODE_BAD_UTF8
                                                         : CODE_INTERNAL;
-    fail(request, row, code, err->message);
+    fail_row(request, row, code, err->message);
 }
 
 /* The error says how many tokens a too long text needs. */
@@ -45,7 +45,7 @@ static void fail_too_long(struct request *request, const struct row *row, const 
         snprintf(what, sizeof what, "%u tokens, the model takes %u, and truncate is 0", count, request->max_tokens);
     }
     free(ids);
-    fail(request, row, CODE_TOO_LONG, what);
+    fail_row(request, row, CODE_TOO_LONG, what);
 }
 
 /* The ids of a request's query, made once for all of its rows. */
@@ -75,7 +75,7 @@ static void tokenize_pair(struct request *request, struct row *row, const struct
     if (status != STATUS_OK) {
         fail_encode(request, row, status, &err);
     } else if (row->truncated && !request->truncate) {
-        fail(request, row, CODE_TOO_LONG, "with the query more tokens than the model takes, and truncate is 0");
+        fail_row(request, row, CODE_TOO_LONG, "with the query more tokens than the model takes, and truncate is 0");
     }
     row->hash = XXH3_64bits(row->ids, row->tokens * sizeof(*row->ids));
 }
@@ -88,7 +88,7 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
     struct err err = {0};
     if (prompt_put(request->prompt, request->prompt_bytes, &prompted, &text, &length, &err) != STATUS_OK) {
         buffer_free(&prompted);
-        fail(request, row, CODE_OUT_OF_MEMORY, err.message);
+        fail_row(request, row, CODE_OUT_OF_MEMORY, err.message);
         return;
     }
     uint32_t most = (uint32_t)row_capacity(request, row, none, model);
@@ -99,7 +99,7 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
     } else if (row->truncated && !request->truncate) {
         fail_too_long(request, row, text, length, model->tokenizer);
     } else if (row->tokens == 0) {
-        fail(request, row, CODE_BAD_REQUEST, "has no tokens");
+        fail_row(request, row, CODE_BAD_REQUEST, "has no tokens");
     }
     row->tokens = model_head_tokens(model, row->ids, row->tokens);
     row->hash = XXH3_64bits(row->ids, row->tokens * sizeof(*row->ids));

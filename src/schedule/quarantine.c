@@ -2,56 +2,80 @@
  * many. So the run of each is recorded before it starts: if this process dies, the record says which runs may be to
  * blame.
  *
- * Suspects without a crash on record run in groups: up to GROUP_MOST are recorded with one call and are requests like
+ * Suspects without a crash on record run in groups: up to GROUP_MAX are recorded with one call and are requests like
  * any other from then on, together with new ones. If the process dies, the whole group has a crash on record, even if a
  * new request was to blame; that costs each member one run alone.
  *
  * Suspects with a crash on record are quarantined: each is recorded, tokenised, computed and formatted while this
- * process, with all its workers (struct alone), does nothing else, not even read. If the process dies now, the guilty
- * run is known. Three such deaths make a request poison. Groups wait until the quarantine is empty, except urgent
- * suspects: a run alone that kills the process would add a takeover to their count. */
+ * process, with all its workers (struct exclusive), does nothing else, not even read. If the process dies now, the
+ * guilty run is known. Three such deaths make a request poison. Groups wait until the quarantine is empty, except
+ * urgent suspects: a run alone that kills the process would add a takeover to their count. */
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
+enum { GROUP_MAX = 64 }; /* suspects recorded as one group */
+
 /* Called when a request's run is on record, or never will be. */
-static void recorded(struct worker *worker, struct request *request)
+static void note_recorded(struct worker *worker, struct request *request)
 {
-    worker->urgent -= request->retry.urgent;
+    worker->quarantine.urgent -= request->retry.urgent;
     request->retry.urgent = request->retry.on_record = false;
 }
 
 /* Takes the request out of the group, or ends its run alone: the next one may be chosen. */
 static void quarantine_leave(struct worker *worker, struct request *request)
 {
-    worker->grouped -= request->retry.grouped;
-    worker->grouped_low -= request->retry.grouped && request->identity.class == CLASS_LOW;
+    worker->quarantine.grouped -= request->retry.grouped;
+    worker->quarantine.grouped_low -= request->retry.grouped && request->identity.class == CLASS_LOW;
     request->retry.grouped = false;
-    if (worker->alone != request) { return; }
-    worker->alone = NULL;
-    worker->alone_rows = NULL;
-    worker->alone_stage = QUARANTINE_NONE;
+    if (worker->quarantine.alone != request) { return; }
+    worker->quarantine.alone = NULL;
+    worker->quarantine.rows = NULL;
+    worker->quarantine.stage = QUARANTINE_NONE;
+}
+
+void quarantine_admitted(struct worker *worker, const struct request *request)
+{
+    worker->quarantine.urgent += request->retry.urgent;
+}
+
+struct request_list quarantine_take(struct worker *worker, enum request_class class)
+{
+    struct request_list *from =
+        class == CLASS_COUNT ? &worker->quarantine.waiting : &worker->quarantine.suspects[class];
+    struct request_list list = *from;
+    *from = (struct request_list){0};
+    return list;
+}
+
+void quarantine_row_back(struct worker *worker, struct row *row)
+{
+    row->next = worker->quarantine.rows;
+    worker->quarantine.rows = row;
+}
+
+void quarantine_rows_back(struct worker *worker)
+{
+    worker->quarantine.stage = worker->quarantine.alone->rows_left == 0 ? QUARANTINE_COMPUTED : QUARANTINE_PREPARED;
 }
 
 void quarantine_prepared(struct worker *worker)
 {
-    struct request *request = worker->alone;
-    for (uint32_t i = request->row_count; i-- > 0;) {
-        request->rows[i].next = worker->alone_rows;
-        worker->alone_rows = &request->rows[i];
-    }
-    worker->alone_stage = QUARANTINE_PREPARED;
+    struct request *request = worker->quarantine.alone;
+    for (uint32_t i = request->row_count; i-- > 0;) { quarantine_row_back(worker, &request->rows[i]); }
+    worker->quarantine.stage = QUARANTINE_PREPARED;
 }
 
 void quarantine_ended(struct worker *worker, struct request *request)
 {
-    recorded(worker, request);
+    note_recorded(worker, request);
     quarantine_leave(worker, request);
 }
 
 void quarantine_add(struct worker *worker, struct request *request)
 {
-    struct request_list *list =
-        request->retry.quarantined ? &worker->quarantine : &worker->suspects[request->identity.class];
+    struct request_list *list = request->retry.quarantined ? &worker->quarantine.waiting
+                                                           : &worker->quarantine.suspects[request->identity.class];
     if (!request->retry.urgent) {
         request_list_push(list, request);
         return;
@@ -64,13 +88,13 @@ void quarantine_add(struct worker *worker, struct request *request)
 
 /* Forgets suspects, which stay pending with us. If our own list brings one back, it is a suspect again. One that may be
  * on record is given back, which clears the record. */
-static void forget(struct worker *worker, struct request_list *list)
+static void forget_all(struct worker *worker, struct request_list *list)
 {
     for (struct request *request; (request = request_list_pop(list)) != NULL;) {
         if (request->retry.on_record) {
-            settle_release(worker, request);
+            leave_release(worker, request);
         } else {
-            worker->reclaim_unsure = true;
+            own_distrust(worker);
             settle_forget(worker, request);
         }
     }
@@ -78,21 +102,21 @@ static void forget(struct worker *worker, struct request_list *list)
 
 void quarantine_forget(struct worker *worker)
 {
-    for (int c = 0; c < CLASS_COUNT; c++) { forget(worker, &worker->suspects[c]); }
-    forget(worker, &worker->quarantine);
+    for (int c = 0; c < CLASS_COUNT; c++) { forget_all(worker, &worker->quarantine.suspects[c]); }
+    forget_all(worker, &worker->quarantine.waiting);
 }
 
 /* --- in groups --- */
 
 static void member_recorded(struct worker *worker, struct request *request)
 {
-    if (request->lifetime.verdict == VERDICT_DONE) { recorded(worker, request); }
+    if (request->lifetime.verdict == VERDICT_DONE) { note_recorded(worker, request); }
     request->retry.on_record = false;
     if (request->lifetime.verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
     } else if (!worker_takes_more(worker)) {
-        settle_release(worker, request); /* which clears the record */
+        leave_release(worker, request); /* which clears the record */
     } else if (request->lifetime.verdict == VERDICT_NOT_ITS_NAME || request->lifetime.verdict == VERDICT_ALONE) {
         quarantine_leave(worker, request);
         request->retry.quarantined = request->lifetime.verdict == VERDICT_ALONE;
@@ -104,7 +128,7 @@ static void member_recorded(struct worker *worker, struct request *request)
     } else if (admit_expired(worker, request)) {
         settle_finish(worker, request);
     } else {
-        run_accept(worker, request);
+        prep_queue_accept(worker, request);
     }
 }
 
@@ -121,19 +145,19 @@ static void group_unsure(struct worker *worker, struct request_list *list)
         if (worker_takes_more(worker)) {
             request_list_push(&again[request->identity.class], request);
         } else {
-            settle_release(worker, request);
+            leave_release(worker, request);
         }
     }
     for (int c = 0; c < CLASS_COUNT; c++) {
-        request_list_join(&again[c], &worker->suspects[c]);
-        worker->suspects[c] = again[c];
+        request_list_join(&again[c], &worker->quarantine.suspects[c]);
+        worker->quarantine.suspects[c] = again[c];
     }
 }
 
 static void group_recorded(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
-    worker->recording = false;
+    worker->quarantine.recording = false;
     if (event->failed) {
         group_unsure(worker, &list);
         return;
@@ -146,7 +170,7 @@ static bool urgent_waits(const struct worker *worker)
 {
     bool waits = false;
     for (int c = 0; c < CLASS_COUNT; c++) {
-        waits |= worker->suspects[c].first && worker->suspects[c].first->retry.urgent;
+        waits |= worker->quarantine.suspects[c].first && worker->quarantine.suspects[c].first->retry.urgent;
     }
     return waits;
 }
@@ -156,9 +180,11 @@ static bool urgent_waits(const struct worker *worker)
 static struct request_list *next_suspects(struct worker *worker)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
-        bool held_up = c == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
-        const struct request *first = worker->suspects[c].first;
-        if (first && !held_up && (first->retry.urgent || !worker->quarantine.first)) { return &worker->suspects[c]; }
+        bool held_up = c == CLASS_LOW && worker->quarantine.grouped_low >= GROUP_MAX / 2 && pace_is_online(worker);
+        const struct request *first = worker->quarantine.suspects[c].first;
+        if (first && !held_up && (first->retry.urgent || !worker->quarantine.waiting.first)) {
+            return &worker->quarantine.suspects[c];
+        }
     }
     return NULL;
 }
@@ -166,12 +192,12 @@ static struct request_list *next_suspects(struct worker *worker)
 /* Refills the group when half of it is done, so that there is always something to run. */
 static void record_group(struct worker *worker)
 {
-    bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
+    bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->quarantine.turn == TURN_TOGETHER;
     struct request_list *next = next_suspects(worker);
-    if (!may || !next || worker->recording || worker->grouped > GROUP_MOST / 2) { return; }
+    if (!may || !next || worker->quarantine.recording || worker->quarantine.grouped > GROUP_MAX / 2) { return; }
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
     if (!action) { return; }
-    for (; next != NULL && worker->grouped < GROUP_MOST; next = next_suspects(worker)) {
+    for (; next != NULL && worker->quarantine.grouped < GROUP_MAX; next = next_suspects(worker)) {
         struct request *request = request_list_pop(next);
         if (admit_expired(worker, request)) {
             settle_finish(worker, request);
@@ -179,46 +205,46 @@ static void record_group(struct worker *worker)
         }
         request->lifetime.verdict = VERDICT_DONE;
         request->retry.grouped = true;
-        worker->grouped++;
-        worker->grouped_low += request->identity.class == CLASS_LOW;
+        worker->quarantine.grouped++;
+        worker->quarantine.grouped_low += request->identity.class == CLASS_LOW;
         request_list_push(&action->requests, request);
     }
-    worker->recording = action->requests.first;
-    if (!worker->recording) { worker->actions->count--; }
+    worker->quarantine.recording = action->requests.first;
+    if (!worker->quarantine.recording) { worker_take_back(worker); }
 }
 
 /* --- alone --- */
 
-static void alone_recorded(struct worker *worker, const struct event *event)
+static void note_alone_run(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     struct request *request = request_list_pop(&list);
     if (event->failed) {
         worker_call_failed(worker);
-        worker->alone_stage = QUARANTINE_UNSURE;
+        worker->quarantine.stage = QUARANTINE_UNSURE;
     } else if (request->lifetime.verdict == VERDICT_NOT_ITS_NAME) {
         request_disown(request);
         worker->stats.disowned++;
-        worker->alone_stage = QUARANTINE_UNSURE;
+        worker->quarantine.stage = QUARANTINE_UNSURE;
     } else if (request->lifetime.verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
     } else if (request->retry.quarantine_runs > POISON_RUNS) {
-        recorded(worker, request);
-        worker->alone_stage = QUARANTINE_AWAY;
+        note_recorded(worker, request);
+        worker->quarantine.stage = QUARANTINE_AWAY;
         request_fail(request, CODE_POISON, "crashed %u workers while running alone",
                      request->retry.quarantine_runs - 1);
         settle_finish(worker, request);
     } else {
-        recorded(worker, request);
-        worker->alone_stage = QUARANTINE_RECORDED;
+        note_recorded(worker, request);
+        worker->quarantine.stage = QUARANTINE_RECORDED;
     }
 }
 
 void quarantine_recorded(struct worker *worker, const struct event *event)
 {
-    if (event->requests.first == worker->alone) {
-        alone_recorded(worker, event);
+    if (event->requests.first == worker->quarantine.alone) {
+        note_alone_run(worker, event);
     } else {
         group_recorded(worker, event);
     }
@@ -226,69 +252,73 @@ void quarantine_recorded(struct worker *worker, const struct event *event)
 
 static bool wants_to_be_alone(const struct worker *worker)
 {
-    return worker->quarantine.first && !urgent_waits(worker) && worker_may_call(worker) && worker_takes_more(worker) &&
-           tight_begins(worker, &worker->quarantine, 1) > 0;
+    return worker->quarantine.waiting.first && !urgent_waits(worker) && worker_may_call(worker) &&
+           worker_takes_more(worker) && memory_begins(worker, &worker->quarantine.waiting, 1) > 0;
 }
 
 /* Asks for the process only after the group is done: else the group would be blamed for a crash of the run alone. */
-static void ask(struct worker *worker)
+static void ask_for_process(struct worker *worker)
 {
-    bool wants = wants_to_be_alone(worker) && worker->grouped == 0;
-    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER)) { worker->asked = wants; }
+    bool wants = wants_to_be_alone(worker) && worker->quarantine.grouped == 0;
+    if (wants != worker->quarantine.asked && worker_act(worker, wants ? ACTION_EXCLUSIVE : ACTION_TOGETHER)) {
+        worker->quarantine.asked = wants;
+    }
 }
 
 void quarantine_turn(struct worker *worker, const struct event *event)
 {
-    worker->turn = event->turn;
-    worker->turn_ends = worker_after_ms(worker, ALONE_SLICE_MS);
+    worker->quarantine.turn = event->turn;
+    worker->quarantine.turn_ends = worker_after_ms(worker, EXCLUSIVE_SLICE_MS);
 }
 
 static void record_run(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_RECORD_RUN);
     if (!action) { return; }
-    worker->alone->lifetime.verdict = VERDICT_DONE;
-    worker->alone_stage = QUARANTINE_AWAY;
-    request_list_push(&action->requests, worker->alone);
+    worker->quarantine.alone->lifetime.verdict = VERDICT_DONE;
+    worker->quarantine.stage = QUARANTINE_AWAY;
+    request_list_push(&action->requests, worker->quarantine.alone);
 }
 
 /* Checks the suspect again, because recording and preparing it took a while. */
-static bool expired(struct worker *worker)
+static bool end_expired(struct worker *worker)
 {
-    if (worker->alone->lifetime.started_ns != 0 || !admit_expired(worker, worker->alone)) { return false; }
-    worker->alone_stage = QUARANTINE_AWAY;
-    settle_finish(worker, worker->alone);
+    if (worker->quarantine.alone->lifetime.started_ns != 0 || !admit_expired(worker, worker->quarantine.alone)) {
+        return false;
+    }
+    worker->quarantine.stage = QUARANTINE_AWAY;
+    settle_finish(worker, worker->quarantine.alone);
     return true;
 }
 
-static void choose(struct worker *worker)
+static void choose_suspect(struct worker *worker)
 {
-    struct request *request = request_list_pop(&worker->quarantine);
+    struct request *request = request_list_pop(&worker->quarantine.waiting);
     if (admit_expired(worker, request)) {
         settle_finish(worker, request);
         return;
     }
-    tight_begun(worker, request);
-    worker->alone = request;
-    worker->alone_stage = QUARANTINE_UNSURE;
+    memory_begun(worker, request);
+    worker->quarantine.alone = request;
+    worker->quarantine.stage = QUARANTINE_UNSURE;
     record_run(worker);
 }
 
-static void send(struct worker *worker, enum action_kind kind)
+static void send_alone(struct worker *worker, enum action_kind kind)
 {
     struct request_list list = {0};
-    request_list_push(&list, worker->alone);
-    if (run_send(worker, kind, &list, 1)) { worker->alone_stage = QUARANTINE_AWAY; }
+    request_list_push(&list, worker->quarantine.alone);
+    if (prep_queue_send(worker, kind, &list, 1)) { worker->quarantine.stage = QUARANTINE_AWAY; }
 }
 
 /* Takes as many rows of the suspect as fit in one batch, at least one; without duplicates, so that its own vectors are
  * computed. */
 static uint32_t next_rows(const struct worker *worker, struct row **rows)
 {
-    struct window_limits limits = run_limits(worker);
+    struct window_limits limits = cut_limits(worker);
     uint64_t tokens = 0, longest = 0;
     uint32_t count = 0;
-    for (struct row *row = worker->alone_rows; row != NULL && count < limits.rows; row = row->next) {
+    for (struct row *row = worker->quarantine.rows; row != NULL && count < limits.rows; row = row->next) {
         tokens += row->tokens;
         longest = row->tokens > longest ? row->tokens : longest;
         uint64_t extent = limits.layout != LAYOUT_PACKED ? longest * (count + 1) : tokens;
@@ -300,53 +330,54 @@ static uint32_t next_rows(const struct worker *worker, struct row **rows)
 }
 
 /* Sends the next slice of its rows; not even another slice runs at the same time. */
-static void submit(struct worker *worker)
+static void submit_alone(struct worker *worker)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
     uint32_t count = next_rows(worker, rows);
     struct row *rest = rows[count - 1]->next;
-    struct batch *batch = batch_build(rows, count, worker->options.layout, worker->alone->dim);
+    struct batch *batch = batch_build(rows, count, worker->options.layout, worker->quarantine.alone->dim);
     struct action *action = batch ? worker_act(worker, ACTION_SUBMIT) : NULL;
     if (!action) {
         batch_free(batch);
-        worker->starved = true;
+        worker_starve(worker);
         return;
     }
-    worker->alone_rows = rest;
-    worker->alone_stage = QUARANTINE_AWAY;
+    worker->quarantine.rows = rest;
+    worker->quarantine.stage = QUARANTINE_AWAY;
     rows_go(worker, batch);
-    run_submit(worker, action, batch);
+    cut_submit(worker, action, batch);
 }
 
 static void run_alone(struct worker *worker)
 {
-    while (!worker->alone && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved) {
-        choose(worker);
+    while (!worker->quarantine.alone && wants_to_be_alone(worker) && worker->now < worker->quarantine.turn_ends &&
+           !worker->starved) {
+        choose_suspect(worker);
     }
-    if (!worker->alone) {
+    if (!worker->quarantine.alone) {
         if (worker_act(worker, ACTION_TOGETHER)) {
-            worker->asked = false;
-            worker->turn = TURN_REST; /* until all workers know */
+            worker->quarantine.asked = false;
+            worker->quarantine.turn = TURN_REST; /* until all workers know */
         }
         return;
     }
-    if (!worker_takes_more(worker) && worker->alone_stage != QUARANTINE_AWAY &&
-        worker->alone_stage != QUARANTINE_COMPUTED) {
-        settle_release(worker, worker->alone); /* which clears its record */
+    if (!worker_takes_more(worker) && worker->quarantine.stage != QUARANTINE_AWAY &&
+        worker->quarantine.stage != QUARANTINE_COMPUTED) {
+        leave_release(worker, worker->quarantine.alone); /* which clears its record */
         return;
     }
-    switch (worker->alone_stage) {
+    switch (worker->quarantine.stage) {
     case QUARANTINE_UNSURE: /* its run may be on record, so no other may run until that is known */
         if (worker_may_call(worker)) { record_run(worker); }
         break;
     case QUARANTINE_RECORDED:
-        if (!expired(worker)) { send(worker, ACTION_PREPARE); }
+        if (!end_expired(worker)) { send_alone(worker, ACTION_PREPARE); }
         break;
     case QUARANTINE_PREPARED:
-        if (!expired(worker)) { submit(worker); }
+        if (!end_expired(worker)) { submit_alone(worker); }
         break;
     case QUARANTINE_COMPUTED:
-        send(worker, ACTION_FORMAT);
+        send_alone(worker, ACTION_FORMAT);
         break;
     case QUARANTINE_NONE:
     case QUARANTINE_AWAY:
@@ -356,76 +387,11 @@ static void run_alone(struct worker *worker)
 
 bool quarantine_advance(struct worker *worker)
 {
-    if (worker->turn == TURN_ALONE) {
+    if (worker->quarantine.turn == TURN_EXCLUSIVE) {
         run_alone(worker);
     } else {
         record_group(worker);
-        ask(worker);
+        ask_for_process(worker);
     }
-    return worker->turn != TURN_TOGETHER;
-}
-
-/* --- the worker that has the whole process --- */
-
-void alone_ask(struct alone *alone, size_t who)
-{
-    alone->workers[who].asks = true;
-}
-
-void alone_end(struct alone *alone, size_t who, uint64_t now_ns)
-{
-    alone->workers[who].asks = false;
-    if (!alone->held || alone->holder != who) { return; }
-    alone->held = alone->granted = false;
-    alone->opens_ns = now_ns + ALONE_SLICE_MS * NS_PER_MS;
-}
-
-/* Chooses the next asking worker after the last one that had the process, so that they take turns. */
-static void choose_worker(struct alone *alone)
-{
-    for (size_t i = 1; i <= alone->count; i++) {
-        size_t who = (alone->holder + i) % alone->count;
-        if (alone->workers[who].asks) {
-            alone->held = true;
-            alone->holder = who;
-            return;
-        }
-    }
-}
-
-static bool all_told(const struct alone *alone, enum turn turn)
-{
-    bool told = true;
-    for (size_t i = 0; i < alone->count; i++) { told &= alone->workers[i].told == turn; }
-    return told;
-}
-
-static enum turn turn_of(const struct alone *alone, size_t who)
-{
-    if (!alone->held) { return TURN_TOGETHER; }
-    return alone->granted && alone->holder == who ? TURN_ALONE : TURN_REST;
-}
-
-bool alone_next(struct alone *alone, uint64_t now_ns, bool at_rest, size_t *who, enum turn *turn)
-{
-    if (!alone->held && now_ns >= alone->opens_ns && all_told(alone, TURN_TOGETHER)) {
-        choose_worker(alone);
-    } else if (alone->held && !alone->granted && at_rest && all_told(alone, TURN_REST)) {
-        alone->granted = true;
-    }
-    for (size_t i = 0; i < alone->count; i++) {
-        if (alone->workers[i].told != turn_of(alone, i)) {
-            alone->workers[i].told = *turn = turn_of(alone, i);
-            *who = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-uint64_t alone_deadline(const struct alone *alone)
-{
-    bool wanted = false;
-    for (size_t i = 0; i < alone->count; i++) { wanted |= alone->workers[i].asks; }
-    return wanted && !alone->held ? alone->opens_ns : UINT64_MAX;
+    return worker->quarantine.turn != TURN_TOGETHER;
 }

@@ -17,16 +17,16 @@
 
 enum {
     LIMIT_PROOFS = 3,
-    LARGE_BYTES = 64 << 10, /* no limit on the bytes that a client sends is below 1 MiB, except maxmemory-clients */
-    ANSWER_BYTES = 4 << 20, /* of one answer: Redis does nothing else while it writes one */
-    ANSWER_LEAST_BYTES = 32 << 10,
+    LARGE_BYTES = 64 << 10,     /* no limit on the bytes that a client sends is below 1 MiB, except maxmemory-clients */
+    ANSWER_MAX_BYTES = 4 << 20, /* of one answer: Redis does nothing else while it writes one */
+    ANSWER_MIN_BYTES = 32 << 10,
     ANSWER_GROWS_MS = 10 * 60 * 1000,
     WARY_MS = 60 * 1000,
 };
 
 void limits_open(struct worker *worker)
 {
-    worker->limits = (struct limits){.answer_bytes = ANSWER_BYTES};
+    worker->limits = (struct redis_limits){.answer_bytes = ANSWER_MAX_BYTES};
 }
 
 uint64_t limits_answer_bytes(const struct worker *worker)
@@ -36,23 +36,23 @@ uint64_t limits_answer_bytes(const struct worker *worker)
 
 uint32_t limits_claim(const struct worker *worker, enum request_class class, uint32_t most)
 {
-    return worker->limits.answer_bytes < ANSWER_BYTES && most > 0 ? read_most(worker, class, most) : most;
+    return worker->limits.answer_bytes < ANSWER_MAX_BYTES && most > 0 ? read_max(worker, class, most) : most;
 }
 
 /* The limit may have been raised, or the connection closed by hand. */
 void limits_asked(struct worker *worker)
 {
-    struct limits *limits = &worker->limits;
-    if (limits->answer_bytes == ANSWER_BYTES || worker->now < limits->answer_grows_at) { return; }
+    struct redis_limits *limits = &worker->limits;
+    if (limits->answer_bytes == ANSWER_MAX_BYTES || worker->now < limits->answer_grows_at) { return; }
     limits->answer_bytes *= 2;
     limits->answer_grows_at = worker_after_ms(worker, ANSWER_GROWS_MS);
 }
 
 static void shrink_answers(struct worker *worker)
 {
-    struct limits *limits = &worker->limits;
+    struct redis_limits *limits = &worker->limits;
     limits->answer_grows_at = worker_after_ms(worker, ANSWER_GROWS_MS);
-    if (limits->answer_bytes > ANSWER_LEAST_BYTES) { limits->answer_bytes /= 2; }
+    if (limits->answer_bytes > ANSWER_MIN_BYTES) { limits->answer_bytes /= 2; }
 }
 
 static bool same_entry(const struct cut_entry *entry, enum request_class class, struct entry_id id)
@@ -60,9 +60,31 @@ static bool same_entry(const struct cut_entry *entry, enum request_class class, 
     return entry->class == class && entry_id_compare(entry->id, id) == 0;
 }
 
+void limits_reads_alone(struct worker *worker, enum request_class class, struct entry_id id)
+{
+    worker->limits.alone = (struct cut_entry){.class = class, .id = id};
+}
+
+void limits_own_answered(struct worker *worker, bool failed, bool entries)
+{
+    struct redis_limits *limits = &worker->limits;
+    limits->alone_lost = failed && (limits->alone.id.ms > 0 || limits->alone.id.seq > 0);
+    limits->read_lost |= failed && entries;
+}
+
+void limits_new_answered(struct worker *worker, bool failed)
+{
+    worker->limits.read_lost = failed;
+}
+
+void limits_claim_failed(struct worker *worker)
+{
+    worker->limits.claim_lost = true;
+}
+
 void limits_connected(struct worker *worker, enum loss loss)
 {
-    struct limits *limits = &worker->limits;
+    struct redis_limits *limits = &worker->limits;
     struct cut_entry *entry = &limits->entry;
     if (loss == LOSS_RESTART) {
         limits_open(worker);
@@ -81,7 +103,7 @@ void limits_connected(struct worker *worker, enum loss loss)
 
 bool limits_entry_refused(struct worker *worker, enum request_class class, struct entry_id id)
 {
-    struct limits *limits = &worker->limits;
+    struct redis_limits *limits = &worker->limits;
     uint32_t proofs = worker->now < limits->entries_until ? 1 : LIMIT_PROOFS;
     if (!same_entry(&limits->entry, class, id) || limits->entry.cuts < proofs) { return false; }
     limits->entries_until = worker_after_ms(worker, WARY_MS);
@@ -95,7 +117,7 @@ bool limits_sends_alone(const struct worker *worker, const struct request *reque
 
 bool limits_reply_refused(const struct worker *worker, struct request *request)
 {
-    const struct limits *limits = &worker->limits;
+    const struct redis_limits *limits = &worker->limits;
     size_t length = request->output.reply.length;
     if (worker->now >= limits->replies_until || length < limits->reply_bytes || request->retry.code != CODE_NONE) {
         return false;
@@ -109,14 +131,14 @@ bool limits_reply_refused(const struct worker *worker, struct request *request)
 
 void limits_reply_unanswered(struct worker *worker, struct request *request, enum loss loss)
 {
-    struct limits *limits = &worker->limits;
+    struct redis_limits *limits = &worker->limits;
     bool was_out = request->lifetime.unanswered, large = request->output.reply.length >= LARGE_BYTES;
     request->lifetime.unanswered = false;
     if (loss == LOSS_RESTART) { request->lifetime.cuts = 0; }
     if (loss != LOSS_WRITER || !was_out || !large) { return; }
     limits->wary_until = worker_after_ms(worker, WARY_MS);
     /* The first time, other replies may have been on their way, too. */
-    if (request->lifetime.cuts == 0 || request->lifetime.alone) { request->lifetime.cuts++; }
+    if (request->lifetime.cuts == 0 || request->lifetime.single) { request->lifetime.cuts++; }
     if (request->lifetime.cuts <= LIMIT_PROOFS) { return; }
     limits->reply_bytes = request->output.reply.length;
     limits->replies_until = worker_after_ms(worker, WARY_MS);

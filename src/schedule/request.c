@@ -81,7 +81,8 @@ void request_list_join(struct request_list *list, struct request_list *more)
     *more = (struct request_list){0};
 }
 
-PRINTF_LIKE(3, 0) static void fail(struct request *request, enum reply_code code, const char *format, va_list args)
+PRINTF_LIKE(3, 0)
+static void set_failure(struct request *request, enum reply_code code, const char *format, va_list args)
 {
     request->retry.code = code;
     request->retry.retryable = reply_code_retryable(code);
@@ -94,7 +95,7 @@ void request_fail(struct request *request, enum reply_code code, const char *for
     if (request->retry.code != CODE_NONE) { return; }
     va_list args;
     va_start(args, format);
-    fail(request, code, format, args);
+    set_failure(request, code, format, args);
     va_end(args);
 }
 
@@ -103,7 +104,7 @@ void request_fail_row(struct request *request, uint32_t index, enum reply_code c
     if (request->retry.code != CODE_NONE) { return; }
     va_list args;
     va_start(args, format);
-    fail(request, code, format, args);
+    set_failure(request, code, format, args);
     va_end(args);
     request->retry.row_failed = request->inputs;
     request->retry.failed_index = index;

@@ -245,7 +245,7 @@ struct request {
         bool unread;          /* its body was never read: it can only be answered */
         bool delivered_again; /* delivered again while held: in a new group, or taken again after it was given back */
         bool repeated;        /* the connection broke during a settle: VERDICT_LATE may be our own doing */
-        bool alone;           /* its settle is a call of its own, while no other such call is out */
+        bool single;          /* its settle is a call of its own, while no other such call is out */
         bool unanswered;      /* the connection broke while its reply was on its way */
         uint32_t cuts;        /* how often Redis closed the connection for no other reason: redis_limits.c */
         uint32_t refusals;    /* how often the verdict was VERDICT_AGAIN */
@@ -277,7 +277,7 @@ struct request {
     /* Its weight. */
     size_t bytes;       /* memory it holds or will hold, at most: counts against credit */
     size_t work_bytes;  /* the part of `bytes` that it takes once it is prepared: ids, vectors, reply */
-    size_t reply_bytes; /* the bytes of it that Redis will keep, estimated when it begins: admit.c */
+    size_t reply_bytes; /* the bytes of it that Redis will keep, estimated when it begins: redis_memory.c */
     uint32_t tokens;    /* estimated from the text until it is tokenised */
 };
 

@@ -1,4 +1,4 @@
-/* Sends outcomes to Redis, and ends the worker: drain, release, rejoin, exit.
+/* Sends outcomes to Redis.
  *
  * A request stays held until a script has answered that it is done, or that another worker finished it (late). After a
  * broken connection the script is repeated; its gate makes that harmless. */
@@ -7,42 +7,46 @@
 #include "schedule/worker_internal.h"
 
 enum {
-    AGAIN_CAP_MS = 10 * 1000, /* between two tries of a request that Redis refuses */
-    STUCK_REFUSALS = 10,      /* after this many the request is counted as stuck */
-    LEFT_REFUSALS = 3,        /* after this many a leaving worker gives the request back */
+    SETTLE_BYTES = 32 * 1024, /* reply bytes in one call: longer calls delay all other clients, and Redis grows and
+                                 shrinks its buffers for them (docs/measurements/queue.md) */
+    SETTLES_OUT_MAX = 4,      /* calls in flight at once, so that a round trip is not the limit */
+    REFUSED_PAUSE_MAX_MS = 10 * 1000, /* between two tries of a request that Redis refuses */
+    STUCK_REFUSALS = 10,              /* after this many the request is counted as stuck */
+    LEFT_REFUSALS = 3,                /* after this many a leaving worker gives the request back */
 };
+
+void settle_open(struct worker *worker)
+{
+    worker->settle.max = SETTLE_ENTRIES;
+    worker->settle.refused_at = NEVER;
+}
 
 /* --- the rules of failure: docs/protocol.md, "Errors" --- */
 
-uint32_t policy_random(uint64_t *random, uint32_t below)
-{
-    return (uint32_t)(random_next(random) % below);
-}
-
-uint32_t policy_backoff_ms(const struct worker_options *options, uint32_t attempt, uint64_t *random)
+uint32_t settle_backoff_ms(const struct worker_options *options, uint32_t attempt, uint64_t *random)
 {
     uint64_t delay = options->backoff_ms;
     for (uint32_t i = 1; i < attempt && delay < options->backoff_cap_ms; i++) { delay *= 2; }
-    delay = delay * (800 + policy_random(random, 401)) / 1000;
+    delay = delay * (800 + random_next(random) % 401) / 1000;
     if (delay > options->backoff_cap_ms) { delay = options->backoff_cap_ms; }
     return delay == 0 ? 1 : (uint32_t)delay;
 }
 
 /* Returns whether a run after this delay would begin before the request expires. */
-static bool in_time(const struct request *request, uint64_t now_ms, uint32_t delay_ms)
+static bool begins_in_time(const struct request *request, uint64_t now_ms, uint32_t delay_ms)
 {
     return request->lifetime.expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->lifetime.expires_at_ms;
 }
 
-void policy_judge(const struct worker_options *options, struct request *request, uint64_t now_ms, uint64_t *random)
+void settle_judge(const struct worker_options *options, struct request *request, uint64_t now_ms, uint64_t *random)
 {
     if (request->retry.code == CODE_NONE) {
         request->lifetime.outcome = OUTCOME_DONE;
         return;
     }
     if (request->retry.retryable && request->retry.attempt < request->retry.max_attempts) {
-        uint32_t delay_ms = policy_backoff_ms(options, request->retry.attempt, random);
-        if (in_time(request, now_ms, delay_ms)) {
+        uint32_t delay_ms = settle_backoff_ms(options, request->retry.attempt, random);
+        if (begins_in_time(request, now_ms, delay_ms)) {
             request->lifetime.outcome = OUTCOME_DEFER;
             request->lifetime.due_ms = delay_ms;
             request->retry.next_attempt = request->retry.attempt + 1;
@@ -54,22 +58,6 @@ void policy_judge(const struct worker_options *options, struct request *request,
     if (request->output.ttl_s < options->rules.error_ttl_s) { request->output.ttl_s = options->rules.error_ttl_s; }
 }
 
-enum reply_code policy_code(enum status status)
-{
-    switch (status) {
-    case STATUS_NO_MEMORY:
-        return CODE_OUT_OF_MEMORY;
-    case STATUS_DEVICE_LOST:
-        return CODE_DEVICE_LOST;
-    case STATUS_TIMEOUT:
-        return CODE_TIMEOUT;
-    case STATUS_NON_FINITE:
-        return CODE_NON_FINITE;
-    default:
-        return CODE_INTERNAL;
-    }
-}
-
 /* --- ends --- */
 
 void settle_forget(struct worker *worker, struct request *request)
@@ -77,9 +65,9 @@ void settle_forget(struct worker *worker, struct request *request)
     /* Delivered again after the script found it gone or gave it back: it is pending with us, and no other worker will
      * take it. */
     bool gone = request->lifetime.verdict == VERDICT_LATE || request->lifetime.state == REQUEST_LEAVING;
-    if (gone && request->lifetime.delivered_again) { read_own_again(worker); }
+    if (gone && request->lifetime.delivered_again) { own_read_again(worker); }
     quarantine_ended(worker, request);
-    tight_ended(worker, request);
+    memory_ended(worker, request);
     held_remove(&worker->held, request);
     request_free(request);
 }
@@ -95,13 +83,13 @@ static bool was_replaced(const struct request *request)
 static void push_ready(struct worker *worker, struct request *request)
 {
     request->lifetime.state = REQUEST_READY;
-    request->lifetime.alone = request->lifetime.refusals > 0 || limits_sends_alone(worker, request);
-    if (request->lifetime.alone) {
-        request_list_push(&worker->ready_single, request);
+    request->lifetime.single = request->lifetime.refusals > 0 || limits_sends_alone(worker, request);
+    if (request->lifetime.single) {
+        request_list_push(&worker->settle.single, request);
         return;
     }
-    worker->ready_bytes += request->output.reply.length;
-    request_list_push(&worker->ready, request);
+    worker->settle.ready_bytes += request->output.reply.length;
+    request_list_push(&worker->settle.ready, request);
 }
 
 static void make_ready(struct worker *worker, struct request *request)
@@ -129,42 +117,35 @@ void settle_gone(struct worker *worker, struct request *request)
     settle_as(worker, request, OUTCOME_GONE);
 }
 
-static void judge(struct worker *worker, struct request *request)
+static void judge_request(struct worker *worker, struct request *request)
 {
-    policy_judge(&worker->options, request, worker_redis_ms(worker), &worker->random);
+    settle_judge(&worker->options, request, worker_redis_ms(worker), &worker->random);
     if (request->lifetime.outcome != OUTCOME_DONE) { buffer_free(&request->output.reply); }
 }
 
 void settle_finish(struct worker *worker, struct request *request)
 {
     (void)limits_reply_refused(worker, request);
-    judge(worker, request);
+    judge_request(worker, request);
     make_ready(worker, request);
 }
 
 void settle_connected(struct worker *worker, enum loss loss)
 {
-    struct request_list list = worker->ready_single;
-    request_list_join(&list, &worker->ready);
-    worker->ready_single = (struct request_list){0};
-    worker->ready_bytes = 0;
+    struct request_list list = worker->settle.single;
+    request_list_join(&list, &worker->settle.ready);
+    worker->settle.single = (struct request_list){0};
+    worker->settle.ready_bytes = 0;
     for (struct request *at = list.first; at != NULL; at = at->next) { limits_reply_unanswered(worker, at, loss); }
     for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
-        if (limits_reply_refused(worker, request)) { judge(worker, request); }
+        if (limits_reply_refused(worker, request)) { judge_request(worker, request); }
         push_ready(worker, request);
     }
 }
 
-void settle_release(struct worker *worker, struct request *request)
-{
-    quarantine_ended(worker, request);
-    request->lifetime.state = REQUEST_LEAVING;
-    request_list_push(&worker->to_release, request);
-}
-
 /* --- counting --- */
 
-static void count(struct worker *worker, const struct request *request)
+static void count_outcome(struct worker *worker, const struct request *request)
 {
     struct worker_stats *stats = &worker->stats;
     if (request->lifetime.verdict == VERDICT_LATE && !request->lifetime.repeated) {
@@ -205,23 +186,25 @@ static void expect_due(struct worker *worker, const struct request *request)
 {
     uint64_t in_ms = worker_ms_until(worker, request->lifetime.due_at_ms);
     if (request->lifetime.outcome != OUTCOME_DEFER) { return; }
-    uint64_t due = worker_after_ms(worker, in_ms > request->lifetime.due_ms ? in_ms : request->lifetime.due_ms);
-    if (due < worker->promote_at) { worker->promote_at = due; }
+    chores_expect_due(worker, in_ms > request->lifetime.due_ms ? in_ms : request->lifetime.due_ms);
 }
 
 /* Puts off a request that Redis could not settle now. The pauses between tries grow. Meanwhile the request delays no
  * others: neither those in the same call nor, if it is a suspect, those that wait for it. */
 static void put_off(struct worker *worker, struct request *request)
 {
-    uint64_t pause_ms = PAUSE_MS;
+    uint64_t pause_ms = CALL_FAILED_PAUSE_MS;
     worker->stats.again++;
-    for (uint32_t i = 0; i < request->lifetime.refusals && pause_ms < AGAIN_CAP_MS; i++) { pause_ms *= 2; }
+    for (uint32_t i = 0; i < request->lifetime.refusals && pause_ms < REFUSED_PAUSE_MAX_MS; i++) { pause_ms *= 2; }
     worker->stats.stuck += ++request->lifetime.refusals == STUCK_REFUSALS;
-    request->lifetime.again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
+    request->lifetime.again_ns =
+        worker_after_ms(worker, pause_ms < REFUSED_PAUSE_MAX_MS ? pause_ms : REFUSED_PAUSE_MAX_MS);
     request->lifetime.state = REQUEST_READY;
     quarantine_ended(worker, request);
-    request_list_push(&worker->again, request);
-    if (request->lifetime.again_ns < worker->again_at) { worker->again_at = request->lifetime.again_ns; }
+    request_list_push(&worker->settle.refused, request);
+    if (request->lifetime.again_ns < worker->settle.refused_at) {
+        worker->settle.refused_at = request->lifetime.again_ns;
+    }
 }
 
 static void apply_verdict(struct worker *worker, struct request *request)
@@ -233,7 +216,7 @@ static void apply_verdict(struct worker *worker, struct request *request)
     } else if (request->lifetime.verdict == VERDICT_GONE && request->lifetime.outcome != OUTCOME_GONE) {
         settle_gone(worker, request);
     } else if (request->lifetime.verdict <= VERDICT_LATE) {
-        count(worker, request);
+        count_outcome(worker, request);
         expect_due(worker, request);
         settle_forget(worker, request);
     } else {
@@ -244,14 +227,14 @@ static void apply_verdict(struct worker *worker, struct request *request)
 /* Puts the requests of a failed call back to the front, in smaller calls, in case one of them is the reason. */
 static void settle_failed(struct worker *worker, struct request_list *list, bool alone)
 {
-    struct request_list *to = alone ? &worker->ready_single : &worker->ready;
+    struct request_list *to = alone ? &worker->settle.single : &worker->settle.ready;
     for (struct request *request = list->first; request != NULL; request = request->next) {
         request->lifetime.repeated = request->lifetime.unanswered = true;
         request->lifetime.state = REQUEST_READY;
-        worker->ready_bytes += alone ? 0 : request->output.reply.length;
+        worker->settle.ready_bytes += alone ? 0 : request->output.reply.length;
     }
     worker_call_failed(worker);
-    worker->settle_most = worker->settle_most > 1 ? worker->settle_most / 2 : 1;
+    worker->settle.max = worker->settle.max > 1 ? worker->settle.max / 2 : 1;
     request_list_join(list, to);
     *to = *list;
 }
@@ -259,10 +242,10 @@ static void settle_failed(struct worker *worker, struct request_list *list, bool
 void settle_settled(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
-    bool alone = list.first && list.first->lifetime.alone;
-    worker->settles_out--;
-    worker->single_out &= !alone;
-    worker->limits.proving &= !alone;
+    bool alone = list.first && list.first->lifetime.single;
+    worker->settle.out--;
+    worker->settle.single_out &= !alone;
+    worker->settle.proving &= !alone;
     if (event->failed) {
         settle_failed(worker, &list, alone);
         return;
@@ -270,7 +253,7 @@ void settle_settled(struct worker *worker, const struct event *event)
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
         apply_verdict(worker, request);
     }
-    if (worker->settle_most < SETTLE_ENTRIES) { worker->settle_most *= 2; }
+    if (worker->settle.max < SETTLE_ENTRIES) { worker->settle.max *= 2; }
 }
 
 /* --- calls --- */
@@ -302,8 +285,8 @@ static bool settle_some(struct worker *worker, struct request_list *from, uint32
         bytes += next;
         read += next_read;
     }
-    worker->ready_bytes -= from == &worker->ready ? bytes : 0;
-    worker->settles_out++;
+    worker->settle.ready_bytes -= from == &worker->settle.ready ? bytes : 0;
+    worker->settle.out++;
     return true;
 }
 
@@ -311,105 +294,28 @@ static bool settle_some(struct worker *worker, struct request_list *from, uint32
  * wait, and a busy worker sends few large calls. */
 static bool settle_now(const struct worker *worker)
 {
-    if (!worker->ready.first || worker->settles_out >= SETTLES_OUT) { return false; }
-    return worker->settles_out == 0 || worker->ready.count >= worker->settle_most ||
-           worker->ready_bytes >= SETTLE_BYTES;
-}
-
-static void leave(struct worker *worker, bool clean)
-{
-    struct action *action = worker_act(worker, ACTION_EXIT);
-    if (!action) { return; /* out of memory: the next step tries again */ }
-    action->exit.clean = clean;
-    action->exit.status = worker->exit_status;
-    worker->exited = true;
-}
-
-void settle_released(struct worker *worker, const struct event *event)
-{
-    struct request_list list = event->requests;
-    bool last = worker->leaving;
-    worker->releasing = false;
-    if (event->failed) {
-        worker_call_failed(worker);
-        request_list_join(&worker->to_release, &list);
-        worker->leaving = false;
-        return;
-    }
-    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
-        worker->stats.released++;
-        settle_forget(worker, request);
-    }
-    if (last) { leave(worker, true); }
-}
-
-void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status)
-{
-    uint64_t ends = worker_after_ms(worker, timeout_ms);
-    if (status != STATUS_OK) { worker->exit_status = status; }
-    if (ends < worker->drain_ends) { worker->drain_ends = ends; }
-    if (worker->draining) { return; }
-    worker->draining = true;
-    run_unstarted(worker);
-}
-
-static void release(struct worker *worker, bool last)
-{
-    struct action *action = worker_act(worker, ACTION_RELEASE);
-    if (!action) { return; }
-    size_t read = 0;
-    action->last = last;
-    for (; worker->to_release.first != NULL && action->requests.count < RELEASE_ENTRIES && read < LOOK_BYTES;) {
-        read += worker->to_release.first->identity.entry_bytes;
-        request_list_push(&action->requests, request_list_pop(&worker->to_release));
-    }
-    worker->releasing = true;
-    worker->leaving = last;
-}
-
-/* Returns whether no call but settles is out. */
-static bool quiet(const struct worker *worker)
-{
-    bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
-    return !reads && !worker->renewing && !worker->promoting && !worker->mending && !worker->pulsing &&
-           !worker->strays.listing;
-}
-
-static void advance_drain(struct worker *worker)
-{
-    bool nothing_held = worker->held.count == 0;
-    if (worker->now >= worker->drain_ends) {
-        leave(worker, false);
-    } else if (!worker->connected && nothing_held) { /* there is no server to tell */
-        leave(worker, true);
-    } else if (worker_may_call(worker) && !worker->releasing && nothing_held && quiet(worker)) {
-        release(worker, true);
-    }
-}
-
-/* Without a lease, other workers may take the entries that we hold. Running work is settled through the gate and the
- * rest is given back under the old name, which clears our recorded runs; then we rejoin under a new name. */
-static void advance_rejoin(struct worker *worker)
-{
-    if (worker->held.count > 0 || !quiet(worker) || !worker_act(worker, ACTION_REJOIN)) { return; }
-    worker->connected = false;
+    if (!worker->settle.ready.first || worker->settle.out >= SETTLES_OUT_MAX) { return false; }
+    return worker->settle.out == 0 || worker->settle.ready.count >= worker->settle.max ||
+           worker->settle.ready_bytes >= SETTLE_BYTES;
 }
 
 /* Tries refused requests again. A leaving worker gives back those that Redis keeps refusing. */
 static void advance_again(struct worker *worker)
 {
-    struct request_list list = worker->again;
-    if (worker->now < worker->again_at) { return; }
-    worker->again = (struct request_list){0};
-    worker->again_at = NEVER;
+    struct request_list list = worker->settle.refused;
+    if (worker->now < worker->settle.refused_at) { return; }
+    worker->settle.refused = (struct request_list){0};
+    worker->settle.refused_at = NEVER;
     for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
         if (!worker_takes_more(worker) && request->lifetime.refusals >= LEFT_REFUSALS) {
-            settle_release(worker, request);
+            leave_release(worker, request);
         } else if (worker->now >= request->lifetime.again_ns) {
             make_ready(worker, request);
         } else {
-            request_list_push(&worker->again, request);
-            if (request->lifetime.again_ns < worker->again_at) { worker->again_at = request->lifetime.again_ns; }
+            request_list_push(&worker->settle.refused, request);
+            if (request->lifetime.again_ns < worker->settle.refused_at) {
+                worker->settle.refused_at = request->lifetime.again_ns;
+            }
         }
     }
 }
@@ -418,25 +324,22 @@ static void advance_again(struct worker *worker)
  * cannot send. */
 static void settle_single(struct worker *worker)
 {
-    const struct request *first = worker->ready_single.first;
-    bool claims = worker->reclaim.out || worker->sweep.out || worker->sharing || worker->mending;
-    if (!worker_may_call(worker) || !first || worker->single_out || (first->lifetime.cuts > 0 && claims)) { return; }
+    const struct request *first = worker->settle.single.first;
+    bool claims =
+        worker->chores.reclaim.out || worker->chores.sweep.out || worker->fairness.calling || worker->chores.mending;
+    if (!worker_may_call(worker) || !first || worker->settle.single_out || (first->lifetime.cuts > 0 && claims)) {
+        return;
+    }
     bool proves = first->lifetime.cuts > 0;
-    worker->single_out = settle_some(worker, &worker->ready_single, 1);
-    worker->limits.proving = proves && worker->single_out;
+    worker->settle.single_out = settle_some(worker, &worker->settle.single, 1);
+    worker->settle.proving = proves && worker->settle.single_out;
 }
 
 void settle_advance(struct worker *worker)
 {
     advance_again(worker);
     while (worker_may_call(worker) && settle_now(worker)) {
-        if (!settle_some(worker, &worker->ready, worker->settle_most)) { break; }
+        if (!settle_some(worker, &worker->settle.ready, worker->settle.max)) { break; }
     }
     settle_single(worker);
-    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first) { release(worker, false); }
-    if (worker->draining) {
-        advance_drain(worker);
-    } else if (worker->lease_lost && worker_may_call(worker)) {
-        advance_rejoin(worker);
-    }
 }

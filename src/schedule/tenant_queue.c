@@ -63,7 +63,7 @@ void tenant_queue_unlink(struct row *row)
     row->next = row->previous = NULL;
 }
 
-static void put(struct tenant_heap *heap, uint32_t index, struct tenant_queue *queue)
+static void put_at(struct tenant_heap *heap, uint32_t index, struct tenant_queue *queue)
 {
     heap->queues[index] = queue;
     queue->index = index;
@@ -73,9 +73,9 @@ static void sift_up(struct tenant_heap *heap, struct tenant_queue *queue)
 {
     uint32_t index = queue->index;
     for (; index > 0 && heap->queues[(index - 1) / 2]->had > queue->had; index = (index - 1) / 2) {
-        put(heap, index, heap->queues[(index - 1) / 2]);
+        put_at(heap, index, heap->queues[(index - 1) / 2]);
     }
-    put(heap, index, queue);
+    put_at(heap, index, queue);
 }
 
 static void sift_down(struct tenant_heap *heap, struct tenant_queue *queue)
@@ -84,9 +84,9 @@ static void sift_down(struct tenant_heap *heap, struct tenant_queue *queue)
     for (uint32_t child; (child = 2 * index + 1) < heap->count; index = child) {
         if (child + 1 < heap->count && heap->queues[child + 1]->had < heap->queues[child]->had) { child++; }
         if (heap->queues[child]->had >= queue->had) { break; }
-        put(heap, index, heap->queues[child]);
+        put_at(heap, index, heap->queues[child]);
     }
-    put(heap, index, queue);
+    put_at(heap, index, queue);
 }
 
 bool tenant_heap_reserve(struct tenant_heap *heap, uint32_t count)
@@ -102,7 +102,7 @@ bool tenant_heap_reserve(struct tenant_heap *heap, uint32_t count)
 
 void tenant_heap_add(struct tenant_heap *heap, struct tenant_queue *queue)
 {
-    put(heap, heap->count++, queue);
+    put_at(heap, heap->count++, queue);
     sift_up(heap, queue);
 }
 
@@ -110,7 +110,7 @@ void tenant_heap_remove(struct tenant_heap *heap, struct tenant_queue *queue)
 {
     struct tenant_queue *last = heap->queues[--heap->count];
     if (last == queue) { return; }
-    put(heap, queue->index, last);
+    put_at(heap, queue->index, last);
     tenant_heap_update(heap, last);
 }
 

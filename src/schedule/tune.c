@@ -31,7 +31,7 @@ static uint32_t percentile_99(const struct tune *tune)
     return (uint32_t)floor(exp2((double)bucket / PER_DOUBLING));
 }
 
-static void adjust(struct tune *tune)
+static void adjust_share(struct tune *tune)
 {
     double target_ms = (double)tune->target_ns / (double)NS_PER_MS;
     if (tune->p99_ms > target_ms) {
@@ -47,7 +47,7 @@ void tune_answered(struct tune *tune, uint64_t latency_ms, uint64_t now_ns)
     tune->buckets[bucket_of(latency_ms)]++;
     if (++tune->seen < TUNE_SEEN_LEAST || now_ns < tune->ends_ns) { return; }
     tune->p99_ms = percentile_99(tune);
-    if (tune->target_ns != 0) { adjust(tune); }
+    if (tune->target_ns != 0) { adjust_share(tune); }
     memset(tune->buckets, 0, sizeof tune->buckets);
     tune->seen = 0;
 }

@@ -73,7 +73,7 @@ static struct tenant_queue *make_queue(struct window *window, const struct row *
     return queue;
 }
 
-static bool waits(const struct window_class *class)
+static bool class_waits(const struct window_class *class)
 {
     return class->plain.first || class->heap.count > 0;
 }
@@ -88,7 +88,7 @@ static struct tenant_queue *join_queue(struct window *window, const struct row *
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = make_queue(window, row);
-    if (!waits(class) && class->had < window->level) { class->had = window->level; }
+    if (!class_waits(class) && class->had < window->level) { class->had = window->level; }
     if (queue->first) { return queue; }
     if (queue->had < class->level) { queue->had = class->level; }
     enter_heap(class, queue);
@@ -122,7 +122,7 @@ static void end_idle(struct window *window)
 
 /* --- rows --- */
 
-static void charge(struct window *window, const struct row *row, int64_t tokens)
+static void add_tokens(struct window *window, const struct row *row, int64_t tokens)
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue == &window->overdue ? find_queue(window, row) : row->queue;
@@ -159,7 +159,7 @@ void window_put_back(struct window *window, struct row *row)
 
 void window_hold(struct window *window, struct row *row)
 {
-    charge(window, row, row->tokens);
+    add_tokens(window, row, row->tokens);
     leave_queue(window, row);
     row->in_hand = true;
 }
@@ -167,7 +167,7 @@ void window_hold(struct window *window, struct row *row)
 void window_unhold(struct window *window, struct row *row)
 {
     struct tenant_queue *queue = row->passed_over < WINDOW_PASSED_OVER ? row->queue : &window->overdue;
-    charge(window, row, -(int64_t)row->tokens);
+    add_tokens(window, row, -(int64_t)row->tokens);
     row->in_hand = false;
     if (!queue->first && queue != &window->overdue) { enter_heap(class_of(window, row), queue); }
     tenant_queue_push_first(queue, row);
@@ -221,10 +221,10 @@ static bool window_high_is_next(const struct window *window)
 {
     const struct window_class *high = &window->classes[CLASS_HIGH];
     const struct row *overdue = window->overdue.first;
-    if (!waits(high) || window->only == WINDOW_LOW) { return false; }
+    if (!class_waits(high) || window->only == WINDOW_LOW) { return false; }
     for (int i = CLASS_HIGH + 1; i < CLASS_COUNT; i++) {
         const struct window_class *class = &window->classes[i];
-        bool there = waits(class) || (overdue && overdue->request->identity.class == (enum request_class)i);
+        bool there = class_waits(class) || (overdue && overdue->request->identity.class == (enum request_class)i);
         if (there && class->had < high->had) { return false; }
     }
     return true;
@@ -238,25 +238,26 @@ struct row *window_next(struct window *window)
     int end = window->only == WINDOW_ONLINE ? CLASS_LOW : CLASS_COUNT;
     for (int i = window->only == WINDOW_LOW ? CLASS_LOW : 0; i < end; i++) {
         struct window_class *class = &window->classes[i];
-        if (waits(class) && (!least || class->had < least->had)) { least = class; }
+        if (class_waits(class) && (!least || class->had < least->had)) { least = class; }
     }
     return least ? tenant_queue_turn(next_queue(least), window->urgent_ms) : NULL;
 }
 
 bool window_has_low(const struct window *window)
 {
-    return next_overdue(window, WINDOW_LOW) || waits(&window->classes[CLASS_LOW]);
+    return next_overdue(window, WINDOW_LOW) || class_waits(&window->classes[CLASS_LOW]);
 }
 
 bool window_has_online(const struct window *window)
 {
-    return next_overdue(window, WINDOW_ONLINE) || waits(&window->classes[CLASS_HIGH]) ||
-           waits(&window->classes[CLASS_NORMAL]);
+    return next_overdue(window, WINDOW_ONLINE) || class_waits(&window->classes[CLASS_HIGH]) ||
+           class_waits(&window->classes[CLASS_NORMAL]);
 }
 
 bool window_has_others(const struct window *window)
 {
-    return window->overdue.first || waits(&window->classes[CLASS_NORMAL]) || waits(&window->classes[CLASS_LOW]);
+    return window->overdue.first || class_waits(&window->classes[CLASS_NORMAL]) ||
+           class_waits(&window->classes[CLASS_LOW]);
 }
 
 bool window_low_is_next(const struct window *window)
@@ -264,12 +265,12 @@ bool window_low_is_next(const struct window *window)
     const struct window_class *low = &window->classes[CLASS_LOW];
     if (window->overdue.first) { return window->overdue.first->request->identity.class == CLASS_LOW; }
     for (int i = 0; i < CLASS_LOW; i++) {
-        if (waits(&window->classes[i]) && window->classes[i].had <= low->had) { return false; }
+        if (class_waits(&window->classes[i]) && window->classes[i].had <= low->had) { return false; }
     }
-    return waits(low);
+    return class_waits(low);
 }
 
-static struct row *older(struct row *a, struct row *b)
+static struct row *older_row(struct row *a, struct row *b)
 {
     return !a || (b && b->waiting_ns < a->waiting_ns) ? b : a;
 }
@@ -279,8 +280,8 @@ static struct row *window_oldest(const struct window *window)
     struct row *oldest = window->overdue.first;
     for (int i = 0; i < CLASS_COUNT; i++) {
         const struct window_class *class = &window->classes[i];
-        oldest = older(oldest, class->plain.first);
-        for (uint32_t f = 0; f < class->heap.count; f++) { oldest = older(oldest, class->heap.queues[f]->first); }
+        oldest = older_row(oldest, class->plain.first);
+        for (uint32_t f = 0; f < class->heap.count; f++) { oldest = older_row(oldest, class->heap.queues[f]->first); }
     }
     return oldest;
 }
@@ -313,10 +314,10 @@ static void window_taken(struct window *window)
     end_idle(window);
     for (int i = 0; i < CLASS_COUNT; i++) {
         struct window_class *class = &window->classes[i];
-        uint64_t level = waits(class) ? next_queue(class)->had : class->most;
+        uint64_t level = class_waits(class) ? next_queue(class)->had : class->most;
         class->level = level > class->level ? level : class->level;
         most = class->had > most ? class->had : most;
-        if (waits(class) && class->had < least) { least = class->had; }
+        if (class_waits(class) && class->had < least) { least = class->had; }
     }
     least = least == UINT64_MAX ? most : least;
     window->level = least > window->level ? least : window->level;
@@ -413,7 +414,7 @@ static void take_duplicates(struct filling *filling, struct row *row)
     }
 }
 
-static void choose(struct filling *filling, struct row *row)
+static void choose_row(struct filling *filling, struct row *row)
 {
     window_leave(filling->window, row);
     row->duplicates = NULL;
@@ -424,7 +425,7 @@ static void choose(struct filling *filling, struct row *row)
     if (row->tokens > filling->longest) { filling->longest = row->tokens; }
 }
 
-static bool in_time(struct filling *filling, const struct row *row, uint64_t extent)
+static bool ends_in_time(struct filling *filling, const struct row *row, uint64_t extent)
 {
     const struct window_limits *limits = filling->limits;
     bool low = gives_way(limits, row);
@@ -436,17 +437,17 @@ static bool in_time(struct filling *filling, const struct row *row, uint64_t ext
     return (limits->most_ns <= 0 || takes_ns <= limits->most_ns) && !(low && filling->low_full);
 }
 
-static bool fits(struct filling *filling, const struct row *row)
+static bool row_fits(struct filling *filling, const struct row *row)
 {
     uint64_t tokens = (uint64_t)filling->tokens + row->tokens;
     if (filling->count >= filling->limits->rows) { return false; }
     if (filling->limits->layout == LAYOUT_PACKED) {
-        return tokens <= filling->limits->tokens && in_time(filling, row, tokens);
+        return tokens <= filling->limits->tokens && ends_in_time(filling, row, tokens);
     }
     uint64_t longest = row->tokens > filling->longest ? row->tokens : filling->longest;
     uint64_t extent = longest * (filling->count + 1);
     bool near = filling->limits->layout == LAYOUT_PADDED_FIFO || extent * 3 <= tokens * 4;
-    return near && extent <= filling->limits->tokens && in_time(filling, row, extent);
+    return near && extent <= filling->limits->tokens && ends_in_time(filling, row, extent);
 }
 
 /* Takes the next row in turn in hand; puts expired ones aside. */
@@ -500,8 +501,8 @@ static void take_packed(struct filling *filling, uint32_t look_ahead)
         bool room = !filling->low_full || (limits->only != WINDOW_LOW && window_has_online(filling->window));
         if (room && filling->count < limits->rows && filling->tokens < limits->tokens) { row = hold_next(filling); }
         if (!row) { return; }
-        if (fits(filling, row)) {
-            choose(filling, row);
+        if (row_fits(filling, row)) {
+            choose_row(filling, row);
             filling->passed = filling->held;
         } else {
             filling->hand[filling->held++] = row;
@@ -514,7 +515,7 @@ struct neighbour {
     uint32_t place;    /* in the hand */
 };
 
-static int nearer(const void *left, const void *right)
+static int compare_distance(const void *left, const void *right)
 {
     const struct neighbour *a = left, *b = right;
     if (a->distance != b->distance) { return a->distance < b->distance ? -1 : 1; }
@@ -530,11 +531,11 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
         near[filling->held] = (struct neighbour){distance, filling->held};
         filling->hand[filling->held++] = row;
     }
-    qsort(near, filling->held, sizeof(near[0]), nearer);
+    qsort(near, filling->held, sizeof(near[0]), compare_distance);
     for (uint32_t i = 0; i < filling->held; i++) {
         struct row *row = filling->hand[near[i].place];
-        if (!row->queue || !fits(filling, row)) { continue; }
-        choose(filling, row);
+        if (!row->queue || !row_fits(filling, row)) { continue; }
+        choose_row(filling, row);
         if (near[i].place > filling->passed) { filling->passed = near[i].place; }
     }
 }
@@ -542,8 +543,8 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
 /* Takes the next rows in turn, up to the first that does not fit. */
 static void take_in_order(struct filling *filling)
 {
-    for (struct row *row; (row = hold_next(filling)) != NULL; choose(filling, row)) {
-        if (!fits(filling, row)) {
+    for (struct row *row; (row = hold_next(filling)) != NULL; choose_row(filling, row)) {
+        if (!row_fits(filling, row)) {
             filling->hand[filling->held++] = row;
             return;
         }
@@ -558,7 +559,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
     window->brief = limits->brief && limits->layout != LAYOUT_PADDED;
     struct row *head = hold_head(&filling);
     if (head) {
-        choose(&filling, head);
+        choose_row(&filling, head);
         uint32_t look_ahead = limits->rows > WINDOW_LOOK_AHEAD ? limits->rows : WINDOW_LOOK_AHEAD;
         if (limits->layout == LAYOUT_PACKED && !window->brief) {
             take_packed(&filling, look_ahead);

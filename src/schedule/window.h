@@ -126,10 +126,10 @@ struct row *window_next(struct window *window);
 /* Returns whether two rows have the same token ids, and so the same vector. */
 bool rows_same_ids(const struct row *a, const struct row *b);
 
-/* Takes a row in hand: takes it out of its queue and charges its tokens to its class and tenant. */
+/* Takes a row in hand: takes it out of its queue and counts its tokens for its class and tenant. */
 void window_hold(struct window *window, struct row *row);
 
-/* Puts a row in hand back as the first of its tenant, or of the overdue ones if it is overdue, and takes the charge
+/* Puts a row in hand back as the first of its tenant, or of the overdue ones if it is overdue, and takes the count
  * back. Rows go back in reverse order. */
 void window_unhold(struct window *window, struct row *row);
 

@@ -29,6 +29,8 @@ static enum status worker_check(const struct worker_options *options, struct err
     return STATUS_OK;
 }
 
+enum { STARVED_MS = 10 }; /* after an allocation failed */
+
 static void open_histograms(struct worker_histograms *histograms)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
@@ -48,38 +50,25 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     }
     worker->options = *options;
     worker->random = options->seed;
-    worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        worker->classes[c].mean_tokens = options->rules.max_tokens;
-        worker->classes[c].mean_bytes =
-            (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
-        worker->classes[c].largest_bytes = options->rules.max_text_bytes;
-    }
     open_histograms(&worker->histograms);
     pace_open(worker);
+    read_open(worker);
+    own_open(worker);
     limits_open(worker);
+    memory_open(worker);
+    settle_open(worker);
+    leave_open(worker);
     worker->stats.devices_lost = options->devices_lost;
-    worker->tight.allowed = UINT64_MAX; /* nothing is claimed before the first pulse, which sets it */
-    worker->settle_most = SETTLE_ENTRIES;
-    worker->own_count = OWN_MOST;
-    worker->wakes_at = worker->own_at = worker->again_at = worker->drain_ends = NEVER;
+    worker->wakes_at = NEVER;
     *out = worker;
     return STATUS_OK;
-}
-
-static void free_batches(struct batch_list *list)
-{
-    for (struct batch *batch = list->first, *next; batch != NULL; batch = next) {
-        next = batch->next;
-        batch_free(batch);
-    }
 }
 
 void worker_close(struct worker *worker)
 {
     if (!worker) { return; }
-    free_batches(&worker->running);
-    free_batches(&worker->retries);
+    batch_list_free(&worker->cut.running);
+    batch_list_free(&worker->rows.halves);
     window_close(&worker->window);
     held_close(&worker->held);
     free(worker);
@@ -103,6 +92,16 @@ struct action *worker_act(struct worker *worker, enum action_kind kind)
     return action;
 }
 
+void worker_take_back(struct worker *worker)
+{
+    worker->actions->count--;
+}
+
+void worker_starve(struct worker *worker)
+{
+    worker->starved = true;
+}
+
 void actions_free(struct actions *actions)
 {
     free(actions->items);
@@ -116,12 +115,12 @@ bool worker_may_call(const struct worker *worker)
 
 void worker_call_failed(struct worker *worker)
 {
-    worker->quiet_until = worker->now + PAUSE_MS * NS_PER_MS;
+    worker->quiet_until = worker->now + CALL_FAILED_PAUSE_MS * NS_PER_MS;
 }
 
 bool worker_takes_more(const struct worker *worker)
 {
-    return !worker->draining && !worker->lease_lost;
+    return !worker->leave.draining && !worker->chores.lease_lost;
 }
 
 void worker_weigh(double *mean, double value)
@@ -131,13 +130,13 @@ void worker_weigh(double *mean, double value)
 
 bool worker_claims(const struct worker *worker)
 {
-    bool let = worker->pulse_known && !worker->pulse.paused && !worker->quiet;
-    return let && worker->turn == TURN_TOGETHER && worker_takes_more(worker);
+    bool let = worker->pulse.known && !worker->pulse.last.paused && !worker->quiet;
+    return let && worker->quarantine.turn == TURN_TOGETHER && worker_takes_more(worker);
 }
 
 bool worker_keeps_house(const struct worker *worker)
 {
-    return worker->pulse.housekeeper && worker_claims(worker);
+    return worker->pulse.last.housekeeper && worker_claims(worker);
 }
 
 uint32_t worker_devices(const struct worker *worker)
@@ -168,10 +167,37 @@ uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms)
     return now_ms != 0 && at_ms > now_ms ? at_ms - now_ms : 0;
 }
 
+static void on_connected(struct worker *worker, const struct event *event)
+{
+    worker->connected = true;
+    worker_clock(worker, event->connected.redis_ms);
+    worker->quiet_until = 0;
+    limits_connected(worker, event->connected.loss);
+    settle_connected(worker, event->connected.loss);
+    own_connected(worker);
+    chores_connected(worker);
+    pulse_connected(worker);
+}
+
 static void on_disconnected(struct worker *worker, const struct event *event)
 {
     (void)event;
     worker->connected = false;
+}
+
+void worker_disconnected(struct worker *worker)
+{
+    worker->connected = false;
+}
+
+/* If no device is left, the worker only has to end, but it still divides by these. */
+static void on_device_lost(struct worker *worker, const struct event *event)
+{
+    struct worker_options *options = &worker->options;
+    options->engine_slots = event->left.engine_slots > 0 ? event->left.engine_slots : 1;
+    options->batches_out = event->left.batches_out > 0 ? event->left.batches_out : 1;
+    worker->stats.devices_lost++;
+    pace_second(worker);
 }
 
 void worker_obey(struct worker *worker, enum event_kind kind)
@@ -179,7 +205,7 @@ void worker_obey(struct worker *worker, enum event_kind kind)
     if (kind == EVENT_QUIET || kind == EVENT_RESUME) {
         worker->quiet = kind == EVENT_QUIET;
     } else if (kind == EVENT_DRAIN || kind == EVENT_STOP) {
-        settle_drain(worker, kind == EVENT_DRAIN ? worker->options.shutdown_timeout_ms : 0, STATUS_OK);
+        leave_drain(worker, kind == EVENT_DRAIN ? worker->options.shutdown_timeout_ms : 0, STATUS_OK);
     }
 }
 
@@ -189,16 +215,16 @@ static void on_command(struct worker *worker, const struct event *event)
 }
 
 static void (*const handlers[])(struct worker *, const struct event *) = {
-    [EVENT_CONNECTED] = read_connected, [EVENT_DISCONNECTED] = on_disconnected,
-    [EVENT_ENTRIES] = read_entries,     [EVENT_PREPARED] = run_prepared,
-    [EVENT_BATCH] = run_batch,          [EVENT_FORMATTED] = run_formatted,
-    [EVENT_SETTLED] = settle_settled,   [EVENT_RUN_RECORDED] = quarantine_recorded,
-    [EVENT_TURN] = quarantine_turn,     [EVENT_DEVICE_LOST] = run_device_lost,
-    [EVENT_LEASE] = chores_lease,       [EVENT_PROMOTED] = chores_promoted,
-    [EVENT_MENDED] = chores_mended,     [EVENT_PULSE] = pulse_answered,
-    [EVENT_OWN_LISTED] = strays_listed, [EVENT_RELEASED] = settle_released,
-    [EVENT_QUIET] = on_command,         [EVENT_RESUME] = on_command,
-    [EVENT_DRAIN] = on_command,         [EVENT_STOP] = on_command,
+    [EVENT_CONNECTED] = on_connected, [EVENT_DISCONNECTED] = on_disconnected,
+    [EVENT_ENTRIES] = read_entries,   [EVENT_PREPARED] = prep_queue_tokenised,
+    [EVENT_BATCH] = cut_returned,     [EVENT_FORMATTED] = prep_queue_formatted,
+    [EVENT_SETTLED] = settle_settled, [EVENT_RUN_RECORDED] = quarantine_recorded,
+    [EVENT_TURN] = quarantine_turn,   [EVENT_DEVICE_LOST] = on_device_lost,
+    [EVENT_LEASE] = chores_lease,     [EVENT_PROMOTED] = chores_promoted,
+    [EVENT_MENDED] = chores_mended,   [EVENT_PULSE] = pulse_answered,
+    [EVENT_OWN_LISTED] = own_listed,  [EVENT_RELEASED] = leave_released,
+    [EVENT_QUIET] = on_command,       [EVENT_RESUME] = on_command,
+    [EVENT_DRAIN] = on_command,       [EVENT_STOP] = on_command,
     [EVENT_TICK] = on_command,
 };
 
@@ -206,10 +232,18 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
 static uint64_t next_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
-    uint64_t always[] = {watch_deadline(worker), worker->drain_ends};
-    uint64_t linked[] = {worker->quiet_until, worker->renew_at,   worker->promote_at,    worker->reclaim.at,
-                         worker->sweep.at,    pulse_due(worker),  worker->own_at,        worker->again_at,
-                         worker->mend_at,     worker->unblock_at, share_deadline(worker)};
+    uint64_t always[] = {watch_deadline(worker), worker->leave.drain_ends};
+    uint64_t linked[] = {worker->quiet_until,
+                         worker->chores.renew_at,
+                         worker->chores.promote_at,
+                         worker->chores.reclaim.at,
+                         worker->chores.sweep.at,
+                         pulse_due(worker),
+                         worker->own.at,
+                         worker->settle.refused_at,
+                         worker->chores.mend_at,
+                         worker->read.unblock_at,
+                         fairness_deadline(worker)};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {
         if (always[i] > worker->now && always[i] < next) { next = always[i]; }
     }
@@ -220,26 +254,40 @@ static uint64_t next_deadline(const struct worker *worker)
     return next;
 }
 
+/* Sends, in this order: formats, halves of failed batches, suspects or new batches, and texts. */
+static void advance_work(struct worker *worker)
+{
+    if (watch_ends(worker)) { return; }
+    prep_queue_send_formats(worker);
+    rows_advance(worker);
+    watch_advance(worker);
+    if (quarantine_advance(worker)) { return; }
+    cut_advance(worker);
+    prep_queue_advance(worker);
+}
+
 uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t now_ns, struct actions *actions)
 {
-    if (worker->exited) { return NEVER; }
+    if (worker->leave.exited) { return NEVER; }
     worker->now = now_ns;
     worker->actions = actions;
     worker->starved = false;
     watch_slept(worker, now_ns > worker->wakes_at ? now_ns - worker->wakes_at : 0);
     handlers[event->kind](worker, event);
-    static void (*const stages[])(struct worker *) = {run_advance, settle_advance, chores_advance, share_advance,
-                                                      read_advance};
-    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++) { stages[i](worker); }
+    static void (*const stages[])(struct worker *) = {advance_work,   settle_advance,   leave_advance,
+                                                      chores_advance, fairness_advance, read_advance};
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->leave.exited; i++) { stages[i](worker); }
     worker->actions = NULL;
-    worker->wakes_at = worker->exited ? NEVER : next_deadline(worker);
+    worker->wakes_at = worker->leave.exited ? NEVER : next_deadline(worker);
     return worker->wakes_at;
 }
 
 bool worker_rests(const struct worker *worker)
 {
-    bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
-    bool runs = worker->at_prep > 0 || worker->running.count > 0 || worker->retries.first || worker->to_format.first;
+    bool reads = worker->read.out || worker->own.reading || worker->chores.reclaim.out || worker->chores.sweep.out ||
+                 worker->fairness.calling;
+    bool runs = worker->prep.out > 0 || worker->cut.running.count > 0 || worker->rows.halves.first ||
+                worker->prep.to_format.first;
     return !reads && !runs;
 }
 
@@ -252,25 +300,25 @@ struct worker_stats worker_stats(const struct worker *worker)
     stats.held_bytes = held.bytes;
     double credit = read_credit_tokens(worker, CLASS_NORMAL);
     stats.credit_tokens = credit < UINT32_MAX ? (uint32_t)credit : UINT32_MAX;
-    stats.waiting = worker->window.rows + worker->quarantine.count;
-    for (int c = 0; c < CLASS_COUNT; c++) { stats.waiting += worker->suspects[c].count; }
-    stats.computing = worker->running.count;
+    stats.waiting = worker->window.rows + worker->quarantine.waiting.count;
+    for (int c = 0; c < CLASS_COUNT; c++) { stats.waiting += worker->quarantine.suspects[c].count; }
+    stats.computing = worker->cut.running.count;
     stats.devices = worker->options.devices - stats.devices_lost;
-    stats.batch_tokens = worker->budget.tokens;
-    stats.cost_error = worker->cost.error;
-    stats.p99_ms = worker->tune.p99_ms;
-    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
+    stats.batch_tokens = worker->pace.budget.tokens;
+    stats.cost_error = worker->pace.cost.error;
+    stats.p99_ms = worker->pace.tune.p99_ms;
+    for (const struct batch *batch = worker->cut.running.first; batch != NULL; batch = batch->next) {
         bool older = stats.oldest_batch_ns == 0 || batch->watched_ns < stats.oldest_batch_ns;
         if (!batch->background && batch->watched_ns != 0 && older) { stats.oldest_batch_ns = batch->watched_ns; }
     }
-    stats.tight = worker->tight.level;
-    stats.redis_used_bytes = worker->pulse.used_bytes;
-    stats.redis_most_bytes = worker->pulse.most_bytes;
-    stats.redis_evicts = worker->pulse.evicts;
-    stats.draining = worker->draining;
+    stats.memory_level = worker->memory.level;
+    stats.redis_used_bytes = worker->pulse.last.used_bytes;
+    stats.redis_most_bytes = worker->pulse.last.most_bytes;
+    stats.redis_evicts = worker->pulse.last.evicts;
+    stats.draining = worker->leave.draining;
     stats.quiet = worker->quiet;
-    stats.paused = worker->pulse.paused;
-    stats.housekeeper = worker->pulse.housekeeper;
+    stats.paused = worker->pulse.last.paused;
+    stats.housekeeper = worker->pulse.last.housekeeper;
     return stats;
 }
 
@@ -302,10 +350,6 @@ enum status worker_tune(struct worker *worker, const struct worker_options *opti
     worker->options.engine_slots = old.engine_slots; /* a device may have been lost */
     worker->options.batches_out = old.batches_out;
     worker->options.lease_ms = old.lease_ms;
-    if (options->target_p99_ms != old.target_p99_ms) { tune_begin(&worker->tune, options->target_p99_ms); }
-    if (options->max_batch_tokens != old.max_batch_tokens) {
-        worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
-    }
-    pace_second(worker);
+    pace_retune(worker, &old);
     return STATUS_OK;
 }

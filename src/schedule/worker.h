@@ -28,6 +28,7 @@
 #include "base/histogram.h"
 #include "engine/cost.h"
 #include "schedule/batch.h"
+#include "schedule/exclusive.h"
 #include "schedule/request.h"
 
 struct worker;
@@ -77,16 +78,11 @@ enum loss {
     LOSS_WRITER,  /* the same process closed the writer, the connection of all other actions */
 };
 
-/* The workers that may work in this process now; see struct alone. */
-enum turn {
-    TURN_TOGETHER, /* all workers */
-    TURN_REST,     /* no worker: running work ends, and nothing is read, prepared or cut */
-    TURN_ALONE,    /* only this worker, for its suspects, one at a time */
-};
+/* Redis' memory. LOW: little is held. CRITICAL: one small batch begins at a time. */
+enum memory_level { MEMORY_ROOM, MEMORY_LOW, MEMORY_CRITICAL };
 
-/* Percents of maxmemory that Redis uses. TIGHT: little is held from here on. TRICKLE: one small batch begins at a time.
- * CEILING: expected replies are planned to end here. */
-enum { MEMORY_TIGHT_PERCENT = 85, MEMORY_TRICKLE_PERCENT = 97, MEMORY_CEILING_PERCENT = 103 };
+/* Percents of maxmemory from which on memory is low or critical. CEILING: expected replies are planned to end here. */
+enum { MEMORY_LOW_PERCENT = 85, MEMORY_CRITICAL_PERCENT = 97, MEMORY_CEILING_PERCENT = 103 };
 
 /* The kinds of events for a worker. */
 enum event_kind {
@@ -128,11 +124,11 @@ struct pulse {
     uint64_t cap[CLASS_COUNT];   /* depth above which entries are shed; 0: no cap */
 };
 
-enum { OWN_LIST_MOST = 16 };
+enum { OWN_LIST_MAX = 16 };
 
 /* Entries of each class that are pending with us: the first ones after a given id, in the order of their ids. */
 struct own_list {
-    struct entry_id ids[CLASS_COUNT][OWN_LIST_MOST];
+    struct entry_id ids[CLASS_COUNT][OWN_LIST_MAX];
     uint32_t counts[CLASS_COUNT];
 };
 
@@ -201,7 +197,7 @@ struct worker_stats {
     double cost_error;        /* of predicted batch times: a moving mean, as a share */
     uint32_t p99_ms;          /* from XADD to the reply, of about the last second; 0: unknown */
     uint64_t oldest_batch_ns; /* when the watch of the oldest batch that is out began, monotonic; 0: none is out */
-    uint32_t tight;           /* enum memory_level of Redis' memory: 0: room, 1: tight, 2: a trickle */
+    enum memory_level memory_level;
     uint64_t redis_used_bytes, redis_most_bytes; /* Redis' memory by the last pulse; redis_most_bytes 0: no limit */
     uint32_t redis_evicts;                       /* 1: its maxmemory-policy lets it drop requests */
     bool draining, quiet, paused, housekeeper;   /* quiet: by an order; paused: the queue is paused */
@@ -220,7 +216,7 @@ struct worker_histograms {
 /* The report of a worker, sent each second. */
 struct heartbeat {
     const char *state;       /* "running", "quiet", "draining", "tight" */
-    uint32_t memory_percent; /* if tight: of maxmemory */
+    uint32_t memory_percent; /* of maxmemory, if "tight" */
     struct worker_stats stats;
     double rows_per_s;                   /* with all compute threads busy, to estimate the wait; 0: unknown */
     uint32_t max_inputs, max_text_bytes; /* of a request */
@@ -251,7 +247,7 @@ enum action_kind {
     ACTION_RECORD_RUN, /* lua/charge: record in `trouble` the runs of those requests that are pending with us: one that
                           runs alone (`quarantined`), or a group. Once per worker name, so a repeated call counts once;
                           any settle or defer clears the record */
-    ACTION_ALONE,      /* ask for the whole process (struct alone); EVENT_TURN grants it */
+    ACTION_EXCLUSIVE,  /* ask for the whole process (struct exclusive); EVENT_TURN grants it */
     ACTION_TOGETHER,   /* withdraw that, or give the process back */
     ACTION_RENEW,      /* extend the alive key */
     ACTION_PROMOTE,    /* lua/promote: by the housekeeper, and by a worker that parked a request when that is due */
@@ -334,43 +330,5 @@ MUST_CHECK enum status worker_tune(struct worker *worker, const struct worker_op
  * entry, state, attempt, quarantined, quarantine_runs, received_ns, bytes, tokens. Returns how many are held. */
 uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
                           void (*visit)(void *context, const struct request *request));
-
-/* --- One worker at a time may have the whole process. A suspect that runs alone must be alone in the process, not only
- * in its worker, or one queue's request is blamed for another's crash. So workers ask, one is chosen, all come to rest,
- * it has its turn, and then all continue for a while.
- *
- * The executor passes ACTION_ALONE and ACTION_TOGETHER on to these functions, and the answers of alone_next to the
- * workers. They are pure: the time is an argument. */
-
-enum { ALONE_SLICE_MS = 50 }; /* for one worker's suspects, and at least as long for all other work after them */
-
-/* The state of a worker in struct alone. */
-struct alone_worker {
-    bool asks;
-    enum turn told;
-};
-
-/* The state of one process. Zero at the start except `workers` and `count`. */
-struct alone {
-    struct alone_worker *workers; /* [count], zero at the start; the caller owns it */
-    size_t count;
-    bool held, granted; /* a worker was chosen; all rest, and it got its turn */
-    size_t holder;      /* the chosen one, or the last */
-    uint64_t opens_ns;  /* no worker is chosen earlier */
-};
-
-/* ACTION_ALONE. */
-void alone_ask(struct alone *alone, size_t who);
-
-/* ACTION_TOGETHER, or the worker has ended: it no longer asks, and gives the process back if it has it. */
-void alone_end(struct alone *alone, size_t who, uint64_t now_ns);
-
-/* Returns the next worker that needs an EVENT_TURN, and the turn; false when all are up to date. `at_rest`:
- * worker_rests of all of them. Call it after every step of any worker until it is false, with a new `at_rest` each
- * time. */
-bool alone_next(struct alone *alone, uint64_t now_ns, bool at_rest, size_t *who, enum turn *turn);
-
-/* The time to call alone_next again even if no worker has stepped; UINT64_MAX: never. Units: monotonic ns. */
-uint64_t alone_deadline(const struct alone *alone);
 
 #endif

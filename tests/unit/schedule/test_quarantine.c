@@ -92,7 +92,7 @@ TEST(a_suspect_with_a_crash_on_record_runs_alone)
     assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
     format_all(&bench);
     assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_RECORD_RUN), 0);
-    tick_after_ms(&bench, ALONE_SLICE_MS);
+    tick_after_ms(&bench, EXCLUSIVE_SLICE_MS);
     settle(&bench, false);
     assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* its time is over */
     assert_int_equal(waiting(&bench, ACTION_READ), 1);
@@ -100,7 +100,7 @@ TEST(a_suspect_with_a_crash_on_record_runs_alone)
     assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
     format_all(&bench);
     settle(&bench, false);
-    tick_after_ms(&bench, ALONE_SLICE_MS);
+    tick_after_ms(&bench, EXCLUSIVE_SLICE_MS);
     come_to_rest(&bench);
     assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 1);
     worker_close(bench.worker);
@@ -162,7 +162,7 @@ TEST(an_urgent_suspect_goes_before_runs_alone)
     assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
     format_all(&bench);
     assert_int_equal(settle(&bench, false), 1);
-    tick_after_ms(&bench, ALONE_SLICE_MS);
+    tick_after_ms(&bench, EXCLUSIVE_SLICE_MS);
     come_to_rest(&bench);
     charge = take(&bench, ACTION_RECORD_RUN);
     assert_true(charge.requests.first->retry.quarantined);
@@ -262,8 +262,8 @@ TEST(an_unread_entry_is_poison)
 enum { COUNT = 3 };
 
 struct process {
-    struct alone_worker workers[COUNT];
-    struct alone alone;
+    struct exclusive_worker workers[COUNT];
+    struct exclusive exclusive;
     enum turn told[COUNT];
     uint64_t now;
     bool rest;
@@ -272,14 +272,14 @@ struct process {
 static void begin_process(struct process *process)
 {
     *process = (struct process){.now = NS_PER_S, .rest = true};
-    process->alone = (struct alone){.workers = process->workers, .count = COUNT};
+    process->exclusive = (struct exclusive){.workers = process->workers, .count = COUNT};
 }
 
 static void tell_workers(struct process *process)
 {
     size_t who;
     enum turn turn;
-    while (alone_next(&process->alone, process->now, process->rest, &who, &turn)) {
+    while (exclusive_next(&process->exclusive, process->now, process->rest, &who, &turn)) {
         assert_true(process->told[who] != turn);
         process->told[who] = turn;
     }
@@ -298,7 +298,7 @@ TEST(nobody_asks_nobody_is_told)
     struct process process;
     begin_process(&process);
     expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
-    assert_true(alone_deadline(&process.alone) == UINT64_MAX);
+    assert_true(exclusive_deadline(&process.exclusive) == UINT64_MAX);
 }
 
 TEST(all_rest_before_one_is_alone)
@@ -306,12 +306,12 @@ TEST(all_rest_before_one_is_alone)
     struct process process;
     begin_process(&process);
     process.rest = false;
-    alone_ask(&process.alone, 1);
+    exclusive_ask(&process.exclusive, 1);
     expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
     expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
     process.rest = true;
-    expect_turns(&process, TURN_REST, TURN_ALONE, TURN_REST);
-    alone_end(&process.alone, 1, process.now);
+    expect_turns(&process, TURN_REST, TURN_EXCLUSIVE, TURN_REST);
+    exclusive_end(&process.exclusive, 1, process.now);
     expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
 }
 
@@ -321,18 +321,18 @@ TEST(who_asks_again_waits_for_the_others)
     static const size_t order[] = {1, 2, 0, 1, 2, 0};
     struct process process;
     begin_process(&process);
-    for (size_t who = 0; who < COUNT; who++) { alone_ask(&process.alone, who); }
+    for (size_t who = 0; who < COUNT; who++) { exclusive_ask(&process.exclusive, who); }
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         tell_workers(&process);
         for (size_t who = 0; who < COUNT; who++) {
-            assert_int_equal(process.told[who], who == order[i] ? TURN_ALONE : TURN_REST);
+            assert_int_equal(process.told[who], who == order[i] ? TURN_EXCLUSIVE : TURN_REST);
         }
         process.now += NS_PER_S;
-        alone_end(&process.alone, order[i], process.now);
-        alone_ask(&process.alone, order[i]);
+        exclusive_end(&process.exclusive, order[i], process.now);
+        exclusive_ask(&process.exclusive, order[i]);
         expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
-        uint64_t opens = alone_deadline(&process.alone);
-        assert_true(opens == process.now + ALONE_SLICE_MS * NS_PER_MS);
+        uint64_t opens = exclusive_deadline(&process.exclusive);
+        assert_true(opens == process.now + EXCLUSIVE_SLICE_MS * NS_PER_MS);
         process.now = opens - 1;
         expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
         process.now = opens;
@@ -344,14 +344,14 @@ TEST(who_ends_while_all_come_to_rest_holds_up_nobody)
     struct process process;
     begin_process(&process);
     process.rest = false;
-    alone_ask(&process.alone, 2);
-    alone_ask(&process.alone, 1);
+    exclusive_ask(&process.exclusive, 2);
+    exclusive_ask(&process.exclusive, 1);
     expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
-    alone_end(&process.alone, 1, process.now);
+    exclusive_end(&process.exclusive, 1, process.now);
     expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
-    process.now = alone_deadline(&process.alone);
+    process.now = exclusive_deadline(&process.exclusive);
     process.rest = true;
-    expect_turns(&process, TURN_REST, TURN_REST, TURN_ALONE);
-    alone_end(&process.alone, 0, process.now); /* ends nothing: this worker has not asked */
-    expect_turns(&process, TURN_REST, TURN_REST, TURN_ALONE);
+    expect_turns(&process, TURN_REST, TURN_REST, TURN_EXCLUSIVE);
+    exclusive_end(&process.exclusive, 0, process.now); /* ends nothing: this worker has not asked */
+    expect_turns(&process, TURN_REST, TURN_REST, TURN_EXCLUSIVE);
 }

@@ -11,7 +11,7 @@ TEST(backoff_doubles_with_jitter_up_to_the_cap)
         uint64_t random = seed;
         for (uint32_t attempt = 1; attempt <= 10; attempt++) {
             double middle = 1000.0 * (1u << (attempt - 1));
-            uint32_t delay = policy_backoff_ms(&options, attempt, &random);
+            uint32_t delay = settle_backoff_ms(&options, attempt, &random);
             double least = middle > 60000 ? 48000 : middle * 0.8, most = middle * 1.2 > 60000 ? 60000 : middle * 1.2;
             assert_true(delay >= least && delay <= most);
         }
@@ -23,8 +23,8 @@ TEST(jitter_spreads_and_repeats)
     uint64_t one = 1, same = 1;
     uint32_t least = UINT32_MAX, most = 0;
     for (int i = 0; i < 1000; i++) {
-        uint32_t delay = policy_backoff_ms(&options, 1, &one);
-        assert_int_equal(delay, policy_backoff_ms(&options, 1, &same));
+        uint32_t delay = settle_backoff_ms(&options, 1, &one);
+        assert_int_equal(delay, settle_backoff_ms(&options, 1, &same));
         least = delay < least ? delay : least;
         most = delay > most ? delay : most;
     }
@@ -36,7 +36,7 @@ static enum outcome judge(enum reply_code code, uint32_t attempt, uint32_t max_a
     uint64_t random = 3;
     struct request request = {.retry.attempt = attempt, .retry.max_attempts = max_attempts, .output.ttl_s = 60};
     if (code != CODE_NONE) { request_fail(&request, code, "because"); }
-    policy_judge(&options, &request, 1000, &random);
+    settle_judge(&options, &request, 1000, &random);
     *ttl_s = request.output.ttl_s;
     return request.lifetime.outcome;
 }
@@ -76,7 +76,7 @@ TEST(a_retry_after_the_deadline_is_none)
         struct request request = {
             .retry.attempt = 1, .retry.max_attempts = 4, .lifetime.expires_at_ms = cases[i].expires_at_ms};
         request_fail(&request, CODE_DEVICE_LOST, "because");
-        policy_judge(&options, &request, cases[i].now_ms, &random);
+        settle_judge(&options, &request, cases[i].now_ms, &random);
         assert_int_equal(request.lifetime.outcome, cases[i].outcome);
         assert_int_equal(request.retry.code, CODE_DEVICE_LOST);
     }

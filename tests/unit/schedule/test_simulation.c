@@ -104,7 +104,7 @@ static void inject_at_workers(struct world *world, struct peer *peer)
         disconnect(world, peer, chance(world, 2) == 0 ? LOSS_READER : LOSS_WRITER);
     }
     if (happens(world, world->faults.stall)) {
-        for (size_t lane = 0, first = (size_t)process_of(world, peer); lane < world->alone[first].count; lane++) {
+        for (size_t lane = 0, first = (size_t)process_of(world, peer); lane < world->exclusive[first].count; lane++) {
             world->peers[first + lane].paused_until = world->now + 2 * LEASE_MS * NS_PER_MS;
         }
     }
@@ -125,7 +125,7 @@ static void fill(struct world *world, uint32_t percent)
     } else if (wanted > used) {
         world->others_bytes += wanted - used;
     }
-    world->counts.full += used_bytes(world) * 100 >= world->most_bytes * MEMORY_TRICKLE_PERCENT;
+    world->counts.full += used_bytes(world) * 100 >= world->most_bytes * MEMORY_CRITICAL_PERCENT;
 }
 
 static void inject_at_redis(struct world *world, const struct peer *peer)
@@ -243,7 +243,7 @@ static void add_item(struct world *world)
 static void end_worker(struct world *world, struct peer *peer)
 {
     int process = process_of(world, peer);
-    if (peer->unclean && world->alone[process].count > 1) {
+    if (peer->unclean && world->exclusive[process].count > 1) {
         kill_peer(world, peer);
     } else {
         end_peer(world, peer);
@@ -469,8 +469,8 @@ static void run_history(struct world *world, uint64_t seed, struct faults faults
     world->calm = !faults.on;
     world->lanes = seed % 2 == 0;
     for (int i = 0; i < WORKERS; i++) {
-        world->alone[i] = (struct alone){.workers = &world->alone_workers[i],
-                                         .count = world->lanes && i < 2 ? (size_t)(2 - 2 * i) : 1};
+        world->exclusive[i] = (struct exclusive){.workers = &world->exclusive_workers[i],
+                                                 .count = world->lanes && i < 2 ? (size_t)(2 - 2 * i) : 1};
     }
     for (int i = 0; i < WORKERS; i++) { start(world, &world->peers[i]); }
     run_until(world, world->now + (50 + chance(world, 1500)) * NS_PER_MS); /* the calm may find them in the middle */

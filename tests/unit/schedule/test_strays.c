@@ -169,21 +169,21 @@ TEST(a_pass_begins_again_at_the_newest_entry_of_its_beginning)
     bench.next_entry = 100;
     read_new(&bench, 40); /* 101 to 140 are held */
     ask_again(&bench);
-    struct own_list list = list_of(101, OWN_LIST_MOST);
+    struct own_list list = list_of(101, OWN_LIST_MAX);
     (void)list_own(&bench, &list); /* this pass began before the read */
     ask_again(&bench);
-    list = list_of(101 + OWN_LIST_MOST, OWN_LIST_MOST);
-    assert_int_equal(list_own(&bench, &list).after[CLASS_NORMAL].ms, 100 + OWN_LIST_MOST);
+    list = list_of(101 + OWN_LIST_MAX, OWN_LIST_MAX);
+    assert_int_equal(list_own(&bench, &list).after[CLASS_NORMAL].ms, 100 + OWN_LIST_MAX);
     ask_again(&bench);
-    list = list_of(101 + 2 * OWN_LIST_MOST, 40 - 2 * OWN_LIST_MOST);
-    assert_int_equal(list_own(&bench, &list).after[CLASS_NORMAL].ms, 100 + 2 * OWN_LIST_MOST);
+    list = list_of(101 + 2 * OWN_LIST_MAX, 40 - 2 * OWN_LIST_MAX);
+    assert_int_equal(list_own(&bench, &list).after[CLASS_NORMAL].ms, 100 + 2 * OWN_LIST_MAX);
     ask_again(&bench); /* the list was short: from the beginning, to 140 */
-    list = list_of(101, OWN_LIST_MOST);
+    list = list_of(101, OWN_LIST_MAX);
     assert_int_equal(list_own(&bench, &list).after[CLASS_NORMAL].ms, 0);
     read_new(&bench, 60); /* 141 to 200 */
     ask_again(&bench);
-    list = list_of(130, OWN_LIST_MOST); /* the ones between have ended: beyond 140 */
-    assert_int_equal(list_own(&bench, &list).after[CLASS_NORMAL].ms, 100 + OWN_LIST_MOST);
+    list = list_of(130, OWN_LIST_MAX); /* the ones between have ended: beyond 140 */
+    assert_int_equal(list_own(&bench, &list).after[CLASS_NORMAL].ms, 100 + OWN_LIST_MAX);
     ask_again(&bench);
     assert_int_equal(take(&bench, ACTION_LIST_OWN).after[CLASS_NORMAL].ms, 0);
     worker_close(bench.worker);

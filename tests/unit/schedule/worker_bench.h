@@ -17,10 +17,10 @@ struct bench {
     struct action out[MOST];
     size_t count;
     uint64_t next_entry;
-    struct alone alone; /* the gate of a process with this worker only */
+    struct exclusive exclusive; /* the gate of a process with this worker only */
 };
 
-static struct alone_worker alone_worker;
+static struct exclusive_worker exclusive_worker;
 
 static inline struct worker_options default_options(void)
 {
@@ -58,10 +58,10 @@ static inline void send(struct bench *bench, struct event event)
     bench->wakes_at = worker_step(bench->worker, &event, bench->now, &actions);
     assert_true(bench->wakes_at > bench->now);
     for (size_t i = 0; i < actions.count; i++) {
-        if (actions.items[i].kind == ACTION_ALONE) {
-            alone_ask(&bench->alone, 0);
+        if (actions.items[i].kind == ACTION_EXCLUSIVE) {
+            exclusive_ask(&bench->exclusive, 0);
         } else if (actions.items[i].kind == ACTION_TOGETHER) {
-            alone_end(&bench->alone, 0, bench->now);
+            exclusive_end(&bench->exclusive, 0, bench->now);
         } else {
             assert_true(bench->count < MOST);
             bench->out[bench->count++] = actions.items[i];
@@ -70,8 +70,10 @@ static inline void send(struct bench *bench, struct event event)
     actions_free(&actions);
     size_t who;
     event = (struct event){.kind = EVENT_TURN};
-    if (alone_next(&bench->alone, bench->now, worker_rests(bench->worker), &who, &event.turn)) { send(bench, event); }
-    uint64_t deadline = alone_deadline(&bench->alone);
+    if (exclusive_next(&bench->exclusive, bench->now, worker_rests(bench->worker), &who, &event.turn)) {
+        send(bench, event);
+    }
+    uint64_t deadline = exclusive_deadline(&bench->exclusive);
     bench->wakes_at = deadline < bench->wakes_at ? deadline : bench->wakes_at;
 }
 
@@ -228,14 +230,14 @@ static inline void give_loners(struct bench *bench, size_t count)
 /* Answers the reads that are out with nothing: a suspect that must run alone waits for that. */
 static inline void come_to_rest(struct bench *bench)
 {
-    assert_int_equal(bench->alone.held && !bench->alone.granted, true);
+    assert_int_equal(bench->exclusive.held && !bench->exclusive.granted, true);
     answer_chores(bench);
     if (waiting(bench, ACTION_READ) > 0) {
         (void)take(bench, ACTION_UNBLOCK);
         (void)take(bench, ACTION_READ);
         give(bench, READ_NEW, ORIGIN_NEW, 0);
     }
-    assert_true(bench->alone.granted || !bench->alone.held);
+    assert_true(bench->exclusive.granted || !bench->exclusive.held);
 }
 
 /* The calls to Redis that carry no requests fail first. */
@@ -290,8 +292,8 @@ static inline void connect_and_sweep(struct bench *bench)
 
 static inline struct bench begin(struct worker_options options)
 {
-    alone_worker = (struct alone_worker){0};
-    struct bench bench = {.now = 1000 * NS_PER_S, .alone = {.workers = &alone_worker, .count = 1}};
+    exclusive_worker = (struct exclusive_worker){0};
+    struct bench bench = {.now = 1000 * NS_PER_S, .exclusive = {.workers = &exclusive_worker, .count = 1}};
     struct err err;
     assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
     connect_and_sweep(&bench);

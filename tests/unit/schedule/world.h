@@ -188,9 +188,9 @@ struct world {
     int by_seq[ENTRIES]; /* the item of this entry, now or before */
     struct reply replies[ITEMS + GROUPS];
     struct peer peers[WORKERS];
-    bool lanes;                  /* the first two are of one process */
-    struct alone alone[WORKERS]; /* of each process, by its first worker */
-    struct alone_worker alone_workers[WORKERS];
+    bool lanes;                          /* the first two are of one process */
+    struct exclusive exclusive[WORKERS]; /* of each process, by its first worker */
+    struct exclusive_worker exclusive_workers[WORKERS];
     int names;
     uint64_t alive_until[NAMES]; /* by name */
     bool dead[NAMES];            /* its process ended under this name */

@@ -364,7 +364,7 @@ static inline void run_list_own(struct world *world, struct peer *peer, struct c
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint64_t after = call->action.after[c].seq;
         for (int i;
-             call->own.counts[c] < OWN_LIST_MOST && (i = next_of(world, (enum request_class)c, after)) != NOBODY;) {
+             call->own.counts[c] < OWN_LIST_MAX && (i = next_of(world, (enum request_class)c, after)) != NOBODY;) {
             after = world->items[i].entry_seq;
             if (world->items[i].owner != peer->name) { continue; }
             call->own.ids[c][call->own.counts[c]++] = (struct entry_id){world->items[i].entry_ms, after};

@@ -167,8 +167,8 @@ static inline void add_stats(struct world *world, const struct peer *peer)
 static inline void end_peer(struct world *world, struct peer *peer)
 {
     int process = process_of(world, peer), lane = (int)(peer - world->peers) - process;
-    alone_end(&world->alone[process], (size_t)lane, world->now);
-    world->alone[process].workers[lane].told = TURN_TOGETHER;
+    exclusive_end(&world->exclusive[process], (size_t)lane, world->now);
+    world->exclusive[process].workers[lane].told = TURN_TOGETHER;
     while (peer->call_count > 0) {
         struct call *call = peer->calls[0];
         if (!local(call->kind) && !call->ran && peer->connected && chance(world, 2) == 0) {
@@ -185,7 +185,7 @@ static inline void end_peer(struct world *world, struct peer *peer)
 static inline void kill_peer(struct world *world, struct peer *peer)
 {
     int process = process_of(world, peer);
-    size_t count = world->alone[process].count;
+    size_t count = world->exclusive[process].count;
     world->counts.kills++;
     for (size_t lane = 0; lane < count; lane++) { world->dead[world->peers[(size_t)process + lane].name] = true; }
     for (int i = 0; i < world->added; i++) {
@@ -371,7 +371,7 @@ static inline void hear_pulse(struct peer *peer, const struct call *call)
     if (call->failed) { return; }
     peer->closed = call->pulse.paused;
     peer->trickles =
-        call->pulse.used_bytes * 100 >= call->pulse.most_bytes * MEMORY_TRICKLE_PERCENT && call->pulse.most_bytes > 0;
+        call->pulse.used_bytes * 100 >= call->pulse.most_bytes * MEMORY_CRITICAL_PERCENT && call->pulse.most_bytes > 0;
     peer->housekeeper = call->pulse.housekeeper;
     if (call->pulse.command == EVENT_QUIET || call->pulse.command == EVENT_RESUME) {
         peer->quiet = call->pulse.command == EVENT_QUIET;
@@ -501,8 +501,8 @@ static inline void check_alone(struct world *world, const struct peer *peer, boo
     static const enum action_kind kinds[] = {ACTION_READ,  ACTION_READ_OWN, ACTION_RECLAIM, ACTION_SHED,  ACTION_FAIR,
                                              ACTION_SWEEP, ACTION_PREPARE,  ACTION_FORMAT,  ACTION_SUBMIT};
     int process = process_of(world, peer);
-    assert_int_equal(peer->turn, TURN_ALONE);
-    for (size_t lane = 0; lane < world->alone[process].count; lane++) {
+    assert_int_equal(peer->turn, TURN_EXCLUSIVE);
+    for (size_t lane = 0; lane < world->exclusive[process].count; lane++) {
         const struct peer *other = &world->peers[(size_t)process + lane];
         world->counts.alone_beside += other != peer && other->connected;
         assert_true(other == peer || other->turn == TURN_REST);
@@ -527,7 +527,7 @@ static inline void check_lonely(struct world *world, struct peer *peer, const st
     if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) { peer->lonely = NULL; }
     if (!request->retry.quarantined) {
         assert_null(peer->lonely);
-        assert_true(peer->turn != TURN_ALONE);
+        assert_true(peer->turn != TURN_EXCLUSIVE);
         if (request->retry.suspect && item->owner == peer->name && item->entry_seq == request->identity.entry.seq) {
             assert_true(on_record(item, peer->name));
         }
@@ -633,7 +633,7 @@ static inline void check_housekeeper(struct world *world, const struct peer *pee
 
 static inline void check_action(struct world *world, struct peer *peer, const struct action *action)
 {
-    bool redis = !local(action->kind) && action->kind != ACTION_ALONE && action->kind != ACTION_TOGETHER;
+    bool redis = !local(action->kind) && action->kind != ACTION_EXCLUSIVE && action->kind != ACTION_TOGETHER;
     if (redis && action->kind != ACTION_EXIT) { assert_true(peer->connected); }
     switch (action->kind) {
     case ACTION_READ:
@@ -681,7 +681,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
             check_lonely(world, peer, request);
         }
-        assert_true(peer->turn == (action->requests.first->retry.quarantined ? TURN_ALONE : TURN_TOGETHER));
+        assert_true(peer->turn == (action->requests.first->retry.quarantined ? TURN_EXCLUSIVE : TURN_TOGETHER));
         break;
     case ACTION_FORMAT:
         check_lists(action, 64);
@@ -701,7 +701,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
                         request->retry.quarantined == action->requests.first->retry.quarantined);
         }
         break;
-    case ACTION_ALONE:
+    case ACTION_EXCLUSIVE:
     case ACTION_TOGETHER:
         break;
     case ACTION_RELEASE:
@@ -802,10 +802,10 @@ static inline void execute(struct world *world, struct peer *peer)
             rejoin(world, peer);
         } else if (action->kind == ACTION_UNBLOCK) {
             unblock(world, peer);
-        } else if (action->kind == ACTION_ALONE) {
-            alone_ask(&world->alone[process], lane);
+        } else if (action->kind == ACTION_EXCLUSIVE) {
+            exclusive_ask(&world->exclusive[process], lane);
         } else if (action->kind == ACTION_TOGETHER) {
-            alone_end(&world->alone[process], lane, world->now);
+            exclusive_end(&world->exclusive[process], lane, world->now);
         } else if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, POISON) != NULL) {
             kill_peer(world, peer);
             return;
@@ -828,7 +828,7 @@ static inline void step(struct world *world, struct peer *peer, const struct eve
 static inline bool all_rest(const struct world *world, int process)
 {
     bool rest = true;
-    for (size_t lane = 0; lane < world->alone[process].count; lane++) {
+    for (size_t lane = 0; lane < world->exclusive[process].count; lane++) {
         rest &= worker_rests(world->peers[(size_t)process + lane].worker);
     }
     return rest;
@@ -838,7 +838,7 @@ static inline void tell_turns(struct world *world, int process)
 {
     size_t lane;
     struct event event = {.kind = EVENT_TURN};
-    while (alone_next(&world->alone[process], world->now, all_rest(world, process), &lane, &event.turn)) {
+    while (exclusive_next(&world->exclusive[process], world->now, all_rest(world, process), &lane, &event.turn)) {
         world->peers[(size_t)process + lane].turn = event.turn;
         step(world, &world->peers[(size_t)process + lane], &event);
     }
@@ -906,7 +906,7 @@ static inline uint64_t peer_time(const struct world *world, const struct peer *p
         uint64_t at = call_time(world, peer->calls[i]);
         next = at < next ? at : next;
     }
-    uint64_t turn = alone_deadline(&world->alone[process_of(world, peer)]);
+    uint64_t turn = exclusive_deadline(&world->exclusive[process_of(world, peer)]);
     next = turn < next ? turn : next;
     next = next < world->now ? world->now : next;
     return next < peer->paused_until ? peer->paused_until : next;
