@@ -1,7 +1,7 @@
 /* The worker's state: one struct for each file, in the header of that file, which alone writes it. Private to the files
  * of schedule/ that are named here, in the order of a request's way.
  *
- * worker.c         open, close, tune, dispatch of events, the next deadline
+ * worker_step.c    open, close, tune, dispatch of events, the next deadline
  * read.c           reads of the streams, and the credit that limits them
  * own_entries.c    reads of our own pending lists, and entries that are pending with us although we never read them
  * redis_limits.c   replies and entries that exceed Redis' limits
@@ -25,25 +25,25 @@
 #ifndef SCHEDULE_WORKER_INTERNAL_H
 #define SCHEDULE_WORKER_INTERNAL_H
 
-#include "schedule/admit.h"
-#include "schedule/chores.h"
-#include "schedule/cut.h"
-#include "schedule/fairness.h"
 #include "schedule/held.h"
-#include "schedule/leave.h"
-#include "schedule/own_entries.h"
-#include "schedule/pace.h"
-#include "schedule/prep_queue.h"
-#include "schedule/pulse.h"
-#include "schedule/quarantine.h"
-#include "schedule/read.h"
-#include "schedule/redis_limits.h"
-#include "schedule/redis_memory.h"
-#include "schedule/rows.h"
-#include "schedule/settle.h"
-#include "schedule/watch.h"
 #include "schedule/window.h"
 #include "schedule/worker.h"
+#include "schedule/worker/admit.h"
+#include "schedule/worker/chores.h"
+#include "schedule/worker/cut.h"
+#include "schedule/worker/fairness.h"
+#include "schedule/worker/leave.h"
+#include "schedule/worker/own_entries.h"
+#include "schedule/worker/pace.h"
+#include "schedule/worker/prep_queue.h"
+#include "schedule/worker/pulse.h"
+#include "schedule/worker/quarantine.h"
+#include "schedule/worker/read.h"
+#include "schedule/worker/redis_limits.h"
+#include "schedule/worker/redis_memory.h"
+#include "schedule/worker/rows.h"
+#include "schedule/worker/settle.h"
+#include "schedule/worker/watch.h"
 
 #define NEVER UINT64_MAX
 
@@ -77,7 +77,7 @@ struct worker {
     struct worker_histograms histograms;
     uint64_t random; /* state of the jitter */
 
-    /* Only worker.c writes these. */
+    /* Only worker_step.c writes these. */
     struct worker_options options;
     uint64_t now;      /* of the current step */
     uint64_t wakes_at; /* the deadline returned by the step before */

@@ -1,6 +1,6 @@
 /* Requests for the prep threads: see prep_queue.c. Only prep_queue.c writes struct prep_queue. */
-#ifndef SCHEDULE_PREP_QUEUE_H
-#define SCHEDULE_PREP_QUEUE_H
+#ifndef SCHEDULE_WORKER_PREP_QUEUE_H
+#define SCHEDULE_WORKER_PREP_QUEUE_H
 
 #include "schedule/worker.h"
 

@@ -1,6 +1,6 @@
 /* Giving requests back, and the end of the worker: see leave.c. Only leave.c writes struct leave. */
-#ifndef SCHEDULE_LEAVE_H
-#define SCHEDULE_LEAVE_H
+#ifndef SCHEDULE_WORKER_LEAVE_H
+#define SCHEDULE_WORKER_LEAVE_H
 
 #include "schedule/worker.h"
 

@@ -1,6 +1,6 @@
 /* Events that only time brings about: see watch.c. Only watch.c writes struct watch. */
-#ifndef SCHEDULE_WATCH_H
-#define SCHEDULE_WATCH_H
+#ifndef SCHEDULE_WORKER_WATCH_H
+#define SCHEDULE_WORKER_WATCH_H
 
 #include "schedule/worker.h"
 

@@ -1,6 +1,6 @@
 /* Reads of new entries: see read.c. Only read.c writes struct read. */
-#ifndef SCHEDULE_READ_H
-#define SCHEDULE_READ_H
+#ifndef SCHEDULE_WORKER_READ_H
+#define SCHEDULE_WORKER_READ_H
 
 #include "schedule/worker.h"
 

@@ -1,6 +1,6 @@
 /* From an entry to its first stage: see admit.c. */
-#ifndef SCHEDULE_ADMIT_H
-#define SCHEDULE_ADMIT_H
+#ifndef SCHEDULE_WORKER_ADMIT_H
+#define SCHEDULE_WORKER_ADMIT_H
 
 #include "schedule/worker.h"
 

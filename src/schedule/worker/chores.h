@@ -1,6 +1,6 @@
 /* Chores: see chores.c. Only chores.c writes struct chores. */
-#ifndef SCHEDULE_CHORES_H
-#define SCHEDULE_CHORES_H
+#ifndef SCHEDULE_WORKER_CHORES_H
+#define SCHEDULE_WORKER_CHORES_H
 
 #include "schedule/worker.h"
 

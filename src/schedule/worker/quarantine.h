@@ -1,6 +1,6 @@
 /* Suspects: see quarantine.c. Only quarantine.c writes struct quarantine. */
-#ifndef SCHEDULE_QUARANTINE_H
-#define SCHEDULE_QUARANTINE_H
+#ifndef SCHEDULE_WORKER_QUARANTINE_H
+#define SCHEDULE_WORKER_QUARANTINE_H
 
 #include "schedule/worker.h"
 

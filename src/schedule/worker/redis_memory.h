@@ -1,6 +1,6 @@
 /* The work that Redis' memory allows: see redis_memory.c. Only redis_memory.c writes struct redis_memory. */
-#ifndef SCHEDULE_REDIS_MEMORY_H
-#define SCHEDULE_REDIS_MEMORY_H
+#ifndef SCHEDULE_WORKER_REDIS_MEMORY_H
+#define SCHEDULE_WORKER_REDIS_MEMORY_H
 
 #include "schedule/worker.h"
 

@@ -1,6 +1,6 @@
 /* Where rows go when their batch is back: see rows.c. Only rows.c writes struct rows. */
-#ifndef SCHEDULE_ROWS_H
-#define SCHEDULE_ROWS_H
+#ifndef SCHEDULE_WORKER_ROWS_H
+#define SCHEDULE_WORKER_ROWS_H
 
 #include "schedule/worker.h"
 

@@ -1,6 +1,6 @@
 /* Outcomes and their way to Redis: see settle.c. Only settle.c writes struct settle. */
-#ifndef SCHEDULE_SETTLE_H
-#define SCHEDULE_SETTLE_H
+#ifndef SCHEDULE_WORKER_SETTLE_H
+#define SCHEDULE_WORKER_SETTLE_H
 
 #include "schedule/worker.h"
 

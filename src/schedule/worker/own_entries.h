@@ -1,6 +1,6 @@
 /* Entries that are pending in our name: see own_entries.c. Only own_entries.c writes struct own_entries. */
-#ifndef SCHEDULE_OWN_ENTRIES_H
-#define SCHEDULE_OWN_ENTRIES_H
+#ifndef SCHEDULE_WORKER_OWN_ENTRIES_H
+#define SCHEDULE_WORKER_OWN_ENTRIES_H
 
 #include "schedule/worker.h"
 

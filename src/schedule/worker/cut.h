@@ -1,6 +1,6 @@
 /* Cuts batches: see cut.c. Only cut.c writes struct cut. */
-#ifndef SCHEDULE_CUT_H
-#define SCHEDULE_CUT_H
+#ifndef SCHEDULE_WORKER_CUT_H
+#define SCHEDULE_WORKER_CUT_H
 
 #include "schedule/window.h"
 #include "schedule/worker.h"

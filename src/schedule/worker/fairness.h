@@ -1,6 +1,6 @@
 /* Fairness when there is more work than can be done: see fairness.c. Only fairness.c writes struct fairness. */
-#ifndef SCHEDULE_FAIRNESS_H
-#define SCHEDULE_FAIRNESS_H
+#ifndef SCHEDULE_WORKER_FAIRNESS_H
+#define SCHEDULE_WORKER_FAIRNESS_H
 
 #include "schedule/worker.h"
 

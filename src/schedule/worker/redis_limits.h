@@ -1,6 +1,6 @@
 /* The limits of Redis on replies and entries: see redis_limits.c. Only redis_limits.c writes struct redis_limits. */
-#ifndef SCHEDULE_REDIS_LIMITS_H
-#define SCHEDULE_REDIS_LIMITS_H
+#ifndef SCHEDULE_WORKER_REDIS_LIMITS_H
+#define SCHEDULE_WORKER_REDIS_LIMITS_H
 
 #include "schedule/worker.h"
 

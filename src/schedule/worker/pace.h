@@ -1,6 +1,6 @@
 /* The speed of batches: see pace.c. Only pace.c writes struct pace. */
-#ifndef SCHEDULE_PACE_H
-#define SCHEDULE_PACE_H
+#ifndef SCHEDULE_WORKER_PACE_H
+#define SCHEDULE_WORKER_PACE_H
 
 #include "schedule/tune.h"
 #include "schedule/window.h"

@@ -1,6 +1,6 @@
 /* The pulse: see pulse.c. Only pulse.c writes struct pulse_state. */
-#ifndef SCHEDULE_PULSE_H
-#define SCHEDULE_PULSE_H
+#ifndef SCHEDULE_WORKER_PULSE_H
+#define SCHEDULE_WORKER_PULSE_H
 
 #include "schedule/worker.h"
 
