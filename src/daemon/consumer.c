@@ -257,9 +257,8 @@ void consumer_log_stats(const struct consumer *self, enum log_level level, const
     struct worker_stats s = worker_stats(self->worker);
     log_write(level, &(struct log_line){event,
                                         {log_str("queue", self->config->queue),
-#define COUNTER(name) log_int(#name, (int64_t)s.name),
+#define COUNTER(name, help) log_int(#name, (int64_t)s.name),
 #include "schedule/counters.inc"
-#undef COUNTER
                                          log_int("held", s.held), log_int("busy_ms", (int64_t)(s.busy_ns / NS_PER_MS)),
                                          log_int("devices", s.devices), log_int("devices_lost", s.devices_lost),
                                          log_int("cost_error_percent", (int64_t)(100 * s.cost_error + 0.5)),

@@ -1,5 +1,5 @@
-/* The metrics, one row each. To add one, add its number to a sample, a row here, and its line in docs/metrics.md (a
- * test compares the two). */
+/* The metrics, one row each; counters of a worker have theirs in schedule/counters.inc. To add another, add its number
+ * to a sample, a row here, and its line in docs/metrics.md (a test compares the two). */
 #include "daemon/metrics.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include "base/utf8.h"
 
-enum type { COUNTER, GAUGE, HISTOGRAM };
+enum type { TYPE_COUNTER, TYPE_GAUGE, TYPE_HISTOGRAM };
 
 /* The things for each of which a row has a line, and so the row's labels. CLASS and END: the member is an array. */
 enum level {
@@ -45,106 +45,87 @@ struct metric {
 
 /* clang-format off */
 static const struct metric table[] = {
+    /* what a worker counts */
+#define COUNTER(name, help) {"sluice_" #name "_total", help, TYPE_COUNTER, QUEUE, OF_QUEUE(stats.name)},
+#define ENDED(name, help)
+#include "schedule/counters.inc"
+
     /* requests */
-    {"sluice_requests_total", "Requests that were answered or cancelled; code: done, cancelled, or that of the error.", COUNTER, END, OF_QUEUE(counters.ended[0][0])},
-    {"sluice_requests_received_total", "Requests and cancels read from the streams.", COUNTER, QUEUE, OF_QUEUE(stats.received)},
-    {"sluice_request_seconds", "From XADD (after a delay: from its end; after retries: from the first one) to the reply, of requests that are done.", HISTOGRAM, CLASS, OF_QUEUE(histograms.total[0])},
-    {"sluice_request_queue_seconds", "From XADD until a worker read it.", HISTOGRAM, CLASS, OF_QUEUE(histograms.queue[0])},
-    {"sluice_request_prepare_seconds", "From there until it was tokenised.", HISTOGRAM, CLASS, OF_QUEUE(histograms.prepare[0])},
-    {"sluice_request_window_seconds", "From there until its first batch began.", HISTOGRAM, CLASS, OF_QUEUE(histograms.window[0])},
-    {"sluice_request_compute_seconds", "From there until its last batch ended.", HISTOGRAM, CLASS, OF_QUEUE(histograms.compute[0])},
-    {"sluice_retries_total", "Failed runs that are to be repeated.", COUNTER, QUEUE, OF_QUEUE(stats.deferred)},
-    {"sluice_dead_letters_total", "Dead letters written.", COUNTER, QUEUE, OF_QUEUE(stats.dead)},
-    {"sluice_parked_total", "Requests that were not due when they were read.", COUNTER, QUEUE, OF_QUEUE(stats.parked)},
-    {"sluice_late_total", "Answers that came after another worker's.", COUNTER, QUEUE, OF_QUEUE(stats.late)},
-    {"sluice_reclaimed_total", "Entries taken over from other workers.", COUNTER, QUEUE, OF_QUEUE(stats.reclaimed)},
-    {"sluice_suspects_total", "Entries of those that were with a worker that died.", COUNTER, QUEUE, OF_QUEUE(stats.suspects)},
-    {"sluice_released_total", "Entries given back unstarted.", COUNTER, QUEUE, OF_QUEUE(stats.released)},
-    {"sluice_taken_ahead_total", "Entries read out of turn for tenants behind a large one.", COUNTER, QUEUE, OF_QUEUE(stats.taken_ahead)},
-    {"sluice_orphans_total", "Entries found without an owner.", COUNTER, QUEUE, OF_QUEUE(stats.orphans)},
-    {"sluice_strays_total", "Entries in the worker's name that it did not hold.", COUNTER, QUEUE, OF_QUEUE(stats.strays)},
-    {"sluice_vanished_total", "Requests answered although their message was deleted by hand.", COUNTER, QUEUE, OF_QUEUE(stats.vanished)},
-    {"sluice_ids_ahead_total", "Entries whose ids were ahead of Redis' clock, read or moved.", COUNTER, QUEUE, OF_QUEUE(stats.ids_ahead)},
-    {"sluice_ignored_fields_total", "Replies that name fields of their requests that are unknown, so ignored.", COUNTER, QUEUE, OF_QUEUE(stats.ignored_fields)},
-    {"sluice_settles_refused_total", "Answers that Redis refused for now.", COUNTER, QUEUE, OF_QUEUE(stats.again)},
-    {"sluice_stuck_total", "Requests whose answer Redis refused ten times.", COUNTER, QUEUE, OF_QUEUE(stats.stuck)},
+    {"sluice_requests_total", "Requests that were answered or cancelled; code: done, cancelled, or that of the error.", TYPE_COUNTER, END, OF_QUEUE(counters.ended[0][0])},
+    {"sluice_request_seconds", "From XADD (after a delay: from its end; after retries: from the first one) to the reply, of requests that are done.", TYPE_HISTOGRAM, CLASS, OF_QUEUE(histograms.total[0])},
+    {"sluice_request_queue_seconds", "From XADD until a worker read it.", TYPE_HISTOGRAM, CLASS, OF_QUEUE(histograms.queue[0])},
+    {"sluice_request_prepare_seconds", "From there until it was tokenised.", TYPE_HISTOGRAM, CLASS, OF_QUEUE(histograms.prepare[0])},
+    {"sluice_request_window_seconds", "From there until its first batch began.", TYPE_HISTOGRAM, CLASS, OF_QUEUE(histograms.window[0])},
+    {"sluice_request_compute_seconds", "From there until its last batch ended.", TYPE_HISTOGRAM, CLASS, OF_QUEUE(histograms.compute[0])},
 
     /* batches */
-    {"sluice_batches_total", "Batches begun.", COUNTER, QUEUE, OF_QUEUE(stats.batches)},
-    {"sluice_batch_rows", "Texts of a batch.", HISTOGRAM, QUEUE, OF_QUEUE(histograms.batch_rows)},
-    {"sluice_batch_tokens", "Tokens of a batch, without padding.", HISTOGRAM, QUEUE, OF_QUEUE(histograms.batch_tokens)},
-    {"sluice_rows_shared_total", "Texts that got the vector of an equal one.", COUNTER, QUEUE, OF_QUEUE(stats.rows_shared)},
-    {"sluice_input_tokens_total", "Tokens of the texts of requests.", COUNTER, QUEUE, OF_QUEUE(stats.input_tokens)},
-    {"sluice_tokens_total", "Tokens in batches.", COUNTER, QUEUE, OF_QUEUE(stats.tokens)},
-    {"sluice_computed_tokens_total", "The same with the padding of the layout.", COUNTER, QUEUE, OF_QUEUE(stats.computed_tokens)},
-    {"sluice_rectangle_tokens_total", "The same, had each batch been padded to its longest text.", COUNTER, QUEUE, OF_QUEUE(stats.rectangle_tokens)},
-    {"sluice_batch_seconds_total", "Time of compute threads in batches that succeeded, without the background.", COUNTER, QUEUE, OF_QUEUE(stats.busy_ns), NS},
-    {"sluice_batch_predicted_seconds_total", "What the same batches were predicted to take.", COUNTER, QUEUE, OF_QUEUE(stats.predicted_ns), NS},
-    {"sluice_batch_prediction_error_ratio", "How far off predictions are lately.", GAUGE, QUEUE, OF_QUEUE(stats.cost_error)},
-    {"sluice_batch_oldest_seconds", "How long the oldest batch has been computed; 0: none is.", GAUGE, QUEUE, OF_QUEUE(oldest_batch_s)},
-    {"sluice_batches_bisected_total", "Failed batches that ran again in halves.", COUNTER, QUEUE, OF_QUEUE(stats.bisected)},
-    {"sluice_batches_out_of_memory_total", "Batches that failed for lack of memory.", COUNTER, QUEUE, OF_QUEUE(stats.out_of_memory)},
+    {"sluice_batch_rows", "Texts of a batch.", TYPE_HISTOGRAM, QUEUE, OF_QUEUE(histograms.batch_rows)},
+    {"sluice_batch_tokens", "Tokens of a batch, without padding.", TYPE_HISTOGRAM, QUEUE, OF_QUEUE(histograms.batch_tokens)},
+    {"sluice_batch_seconds_total", "Time of compute threads in batches that succeeded, without the background.", TYPE_COUNTER, QUEUE, OF_QUEUE(stats.busy_ns), NS},
+    {"sluice_batch_predicted_seconds_total", "What the same batches were predicted to take.", TYPE_COUNTER, QUEUE, OF_QUEUE(stats.predicted_ns), NS},
+    {"sluice_batch_prediction_error_ratio", "How far off predictions are lately.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.cost_error)},
+    {"sluice_batch_oldest_seconds", "How long the oldest batch has been computed; 0: none is.", TYPE_GAUGE, QUEUE, OF_QUEUE(oldest_batch_s)},
 
     /* what this worker holds, and its state */
-    {"sluice_held_requests", "Requests that are read and not ended.", GAUGE, QUEUE, OF_QUEUE(stats.held)},
-    {"sluice_held_tokens", "Their tokens.", GAUGE, QUEUE, OF_QUEUE(stats.held_tokens)},
-    {"sluice_held_bytes", "The memory that they may take.", GAUGE, QUEUE, OF_QUEUE(stats.held_bytes)},
-    {"sluice_waiting_rows", "Texts that wait for a batch.", GAUGE, QUEUE, OF_QUEUE(stats.waiting)},
-    {"sluice_batches_running", "Batches that are computed, or queued for it.", GAUGE, QUEUE, OF_QUEUE(stats.computing)},
-    {"sluice_worker_ready", "1 if /readyz would answer 200 for this queue.", GAUGE, QUEUE, OF_QUEUE(ready)},
-    {"sluice_worker_housekeeper", "1 if this worker does the chores of the queue.", GAUGE, QUEUE, OF_QUEUE(housekeeper)},
-    {"sluice_worker_info", "1; which model the queue has.", GAUGE, INFO, OF_QUEUE(info)},
+    {"sluice_held_requests", "Requests that are read and not ended.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.held)},
+    {"sluice_held_tokens", "Their tokens.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.held_tokens)},
+    {"sluice_held_bytes", "The memory that they may take.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.held_bytes)},
+    {"sluice_waiting_rows", "Texts that wait for a batch.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.waiting)},
+    {"sluice_batches_running", "Batches that are computed, or queued for it.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.computing)},
+    {"sluice_worker_ready", "1 if /readyz would answer 200 for this queue.", TYPE_GAUGE, QUEUE, OF_QUEUE(ready)},
+    {"sluice_worker_housekeeper", "1 if this worker does the chores of the queue.", TYPE_GAUGE, QUEUE, OF_QUEUE(housekeeper)},
+    {"sluice_worker_info", "1; which model the queue has.", TYPE_GAUGE, INFO, OF_QUEUE(info)},
 
     /* the queue, as Redis counts it: the same from each worker */
-    {"sluice_queue_unread", "Entries that nobody has read.", GAUGE, CLASS, OF_QUEUE(unread[0])},
-    {"sluice_queue_pending", "Entries that are with a worker.", GAUGE, CLASS, OF_QUEUE(pending[0])},
-    {"sluice_queue_oldest_seconds", "Age of the oldest pending entry, of the oldest unread one where none is pending; 0: there is none.", GAUGE, CLASS, OF_QUEUE(oldest_s[0])},
-    {"sluice_queue_wait_seconds", "Until a new entry would be read, as the workers estimate it.", GAUGE, CLASS, OF_QUEUE(wait_s[0])},
-    {"sluice_queue_cap", "Above so many unread entries the newest are refused.", GAUGE, CLASS, OF_QUEUE(cap[0])},
-    {"sluice_queue_later", "Requests that wait for their time: delayed, or to be retried.", GAUGE, QUEUE, OF_QUEUE(later)},
-    {"sluice_queue_due", "Those of them whose time has come.", GAUGE, QUEUE, OF_QUEUE(due)},
-    {"sluice_queue_dead_letters", "Dead letters that are kept.", GAUGE, QUEUE, OF_QUEUE(dead)},
-    {"sluice_queue_paused", "1 while the queue is paused.", GAUGE, QUEUE, OF_QUEUE(paused)},
-    {"sluice_queue_pause_info", "1 while it is; by whom and why.", GAUGE, PAUSE, OF_QUEUE(pause_info)},
-    {"sluice_queue_pause_start_time_seconds", "Unix time since which it is.", GAUGE, QUEUE, OF_QUEUE(pause_start_s)},
-    {"sluice_queue_pause_end_time_seconds", "Unix time at which it resumes by itself.", GAUGE, QUEUE, OF_QUEUE(pause_end_s)},
+    {"sluice_queue_unread", "Entries that nobody has read.", TYPE_GAUGE, CLASS, OF_QUEUE(unread[0])},
+    {"sluice_queue_pending", "Entries that are with a worker.", TYPE_GAUGE, CLASS, OF_QUEUE(pending[0])},
+    {"sluice_queue_oldest_seconds", "Age of the oldest pending entry, of the oldest unread one where none is pending; 0: there is none.", TYPE_GAUGE, CLASS, OF_QUEUE(oldest_s[0])},
+    {"sluice_queue_wait_seconds", "Until a new entry would be read, as the workers estimate it.", TYPE_GAUGE, CLASS, OF_QUEUE(wait_s[0])},
+    {"sluice_queue_cap", "Above so many unread entries the newest are refused.", TYPE_GAUGE, CLASS, OF_QUEUE(cap[0])},
+    {"sluice_queue_later", "Requests that wait for their time: delayed, or to be retried.", TYPE_GAUGE, QUEUE, OF_QUEUE(later)},
+    {"sluice_queue_due", "Those of them whose time has come.", TYPE_GAUGE, QUEUE, OF_QUEUE(due)},
+    {"sluice_queue_dead_letters", "Dead letters that are kept.", TYPE_GAUGE, QUEUE, OF_QUEUE(dead)},
+    {"sluice_queue_paused", "1 while the queue is paused.", TYPE_GAUGE, QUEUE, OF_QUEUE(paused)},
+    {"sluice_queue_pause_info", "1 while it is; by whom and why.", TYPE_GAUGE, PAUSE, OF_QUEUE(pause_info)},
+    {"sluice_queue_pause_start_time_seconds", "Unix time since which it is.", TYPE_GAUGE, QUEUE, OF_QUEUE(pause_start_s)},
+    {"sluice_queue_pause_end_time_seconds", "Unix time at which it resumes by itself.", TYPE_GAUGE, QUEUE, OF_QUEUE(pause_end_s)},
 
     /* Redis */
-    {"sluice_redis_connected", "1 while this worker is connected and has joined.", GAUGE, QUEUE, OF_QUEUE(connected)},
-    {"sluice_redis_connects_total", "Joins: the first one, and one after each loss.", COUNTER, QUEUE, OF_QUEUE(counters.connects)},
-    {"sluice_redis_commands_total", "Commands sent, calls of scripts too.", COUNTER, QUEUE, OF_QUEUE(counters.commands)},
-    {"sluice_redis_script_calls_total", "Calls of scripts that were answered.", COUNTER, QUEUE, OF_QUEUE(counters.script_calls)},
-    {"sluice_redis_script_seconds_total", "Their time from sending to the answer.", COUNTER, QUEUE, OF_QUEUE(counters.script_ns), NS},
-    {"sluice_redis_memory_bytes", "Memory that Redis uses.", GAUGE, QUEUE, OF_QUEUE(stats.redis_used_bytes)},
-    {"sluice_redis_memory_limit_bytes", "Its maxmemory; 0: none.", GAUGE, QUEUE, OF_QUEUE(stats.redis_most_bytes)},
-    {"sluice_redis_evicts", "1: its maxmemory-policy lets it drop requests and replies.", GAUGE, QUEUE, OF_QUEUE(stats.redis_evicts)},
-    {"sluice_redis_tight", "0: Redis has room; 1: little is held; 2: one small batch at a time.", GAUGE, QUEUE, OF_QUEUE(stats.memory_level)},
+    {"sluice_redis_connected", "1 while this worker is connected and has joined.", TYPE_GAUGE, QUEUE, OF_QUEUE(connected)},
+    {"sluice_redis_connects_total", "Joins: the first one, and one after each loss.", TYPE_COUNTER, QUEUE, OF_QUEUE(counters.connects)},
+    {"sluice_redis_commands_total", "Commands sent, calls of scripts too.", TYPE_COUNTER, QUEUE, OF_QUEUE(counters.commands)},
+    {"sluice_redis_script_calls_total", "Calls of scripts that were answered.", TYPE_COUNTER, QUEUE, OF_QUEUE(counters.script_calls)},
+    {"sluice_redis_script_seconds_total", "Their time from sending to the answer.", TYPE_COUNTER, QUEUE, OF_QUEUE(counters.script_ns), NS},
+    {"sluice_redis_memory_bytes", "Memory that Redis uses.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.redis_used_bytes)},
+    {"sluice_redis_memory_limit_bytes", "Its maxmemory; 0: none.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.redis_most_bytes)},
+    {"sluice_redis_evicts", "1: its maxmemory-policy lets it drop requests and replies.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.redis_evicts)},
+    {"sluice_redis_tight", "0: Redis has room; 1: little is held; 2: one small batch at a time.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.memory_level)},
 
     /* engine and models */
-    {"sluice_engine_threads", "Batches that can be computed at a time.", GAUGE, PROCESS, OF_PROCESS(threads)},
-    {"sluice_engine_devices", "Devices that work; all CPU cores are one.", GAUGE, PROCESS, OF_PROCESS(devices)},
-    {"sluice_engine_devices_lost", "Devices that were lost.", GAUGE, PROCESS, OF_PROCESS(devices_lost)},
-    {"sluice_engine_rows_bf16_total", "Texts that f16 could not hold and bf16 could.", COUNTER, PROCESS, OF_PROCESS(engine.rows_bf16)},
-    {"sluice_engine_rows_f32_total", "Texts that only f32 could hold.", COUNTER, PROCESS, OF_PROCESS(engine.rows_f32)},
-    {"sluice_engine_rows_lost_total", "Texts that no precision could hold.", COUNTER, PROCESS, OF_PROCESS(engine.rows_lost)},
-    {"sluice_model_load_seconds", "Time to open it, calibration included.", GAUGE, MODEL, OF_MODEL(load_s)},
-    {"sluice_model_weight_bytes", "Its weights on the device.", GAUGE, MODEL, OF_MODEL(weight_bytes)},
+    {"sluice_engine_threads", "Batches that can be computed at a time.", TYPE_GAUGE, PROCESS, OF_PROCESS(threads)},
+    {"sluice_engine_devices", "Devices that work; all CPU cores are one.", TYPE_GAUGE, PROCESS, OF_PROCESS(devices)},
+    {"sluice_engine_devices_lost", "Devices that were lost.", TYPE_GAUGE, PROCESS, OF_PROCESS(devices_lost)},
+    {"sluice_engine_rows_bf16_total", "Texts that f16 could not hold and bf16 could.", TYPE_COUNTER, PROCESS, OF_PROCESS(engine.rows_bf16)},
+    {"sluice_engine_rows_f32_total", "Texts that only f32 could hold.", TYPE_COUNTER, PROCESS, OF_PROCESS(engine.rows_f32)},
+    {"sluice_engine_rows_lost_total", "Texts that no precision could hold.", TYPE_COUNTER, PROCESS, OF_PROCESS(engine.rows_lost)},
+    {"sluice_model_load_seconds", "Time to open it, calibration included.", TYPE_GAUGE, MODEL, OF_MODEL(load_s)},
+    {"sluice_model_weight_bytes", "Its weights on the device.", TYPE_GAUGE, MODEL, OF_MODEL(weight_bytes)},
 
-    {"sluice_gpu_busy_ratio", "Share of the time with a kernel on the GPU, whoever's.", GAUGE, GPU, OF_GPU(busy)},
-    {"sluice_gpu_memory_used_bytes", "Used memory of the GPU.", GAUGE, GPU, OF_GPU(used_bytes)},
-    {"sluice_gpu_memory_bytes", "All memory of the GPU.", GAUGE, GPU, OF_GPU(total_bytes)},
+    {"sluice_gpu_busy_ratio", "Share of the time with a kernel on the GPU, whoever's.", TYPE_GAUGE, GPU, OF_GPU(busy)},
+    {"sluice_gpu_memory_used_bytes", "Used memory of the GPU.", TYPE_GAUGE, GPU, OF_GPU(used_bytes)},
+    {"sluice_gpu_memory_bytes", "All memory of the GPU.", TYPE_GAUGE, GPU, OF_GPU(total_bytes)},
 
     /* this process */
-    {"sluice_build_info", "1; which version this is.", GAUGE, BUILD, OF_PROCESS(info)},
-    {"sluice_http_requests_total", "HTTP requests that were answered.", COUNTER, PROCESS, OF_PROCESS(http_answered)},
-    {"sluice_http_refused_total", "HTTP connections that were refused or cut off.", COUNTER, PROCESS, OF_PROCESS(http_refused)},
-    {"sluice_trace_spans_total", "Spans made of traced requests and their batches.", COUNTER, PROCESS, OF_PROCESS(spans)},
-    {"sluice_trace_spans_dropped_total", "Of these, those that the file of traces did not take.", COUNTER, PROCESS, OF_PROCESS(spans_dropped)},
-    {"sluice_log_lines_dropped_total", "Lines that the reader or the disk of the log did not take.", COUNTER, PROCESS, OF_PROCESS(log_dropped)},
-    {"process_resident_memory_bytes", "Resident memory.", GAUGE, PROCESS, OF_PROCESS(resident_bytes)},
-    {"process_cpu_seconds_total", "CPU time of all threads.", COUNTER, PROCESS, OF_PROCESS(cpu_s)},
-    {"process_start_time_seconds", "Unix time of the start.", GAUGE, PROCESS, OF_PROCESS(started_s)},
-    {"process_open_fds", "Open files and sockets.", GAUGE, PROCESS, OF_PROCESS(open_files)},
+    {"sluice_build_info", "1; which version this is.", TYPE_GAUGE, BUILD, OF_PROCESS(info)},
+    {"sluice_http_requests_total", "HTTP requests that were answered.", TYPE_COUNTER, PROCESS, OF_PROCESS(http_answered)},
+    {"sluice_http_refused_total", "HTTP connections that were refused or cut off.", TYPE_COUNTER, PROCESS, OF_PROCESS(http_refused)},
+    {"sluice_trace_spans_total", "Spans made of traced requests and their batches.", TYPE_COUNTER, PROCESS, OF_PROCESS(spans)},
+    {"sluice_trace_spans_dropped_total", "Of these, those that the file of traces did not take.", TYPE_COUNTER, PROCESS, OF_PROCESS(spans_dropped)},
+    {"sluice_log_lines_dropped_total", "Lines that the reader or the disk of the log did not take.", TYPE_COUNTER, PROCESS, OF_PROCESS(log_dropped)},
+    {"process_resident_memory_bytes", "Resident memory.", TYPE_GAUGE, PROCESS, OF_PROCESS(resident_bytes)},
+    {"process_cpu_seconds_total", "CPU time of all threads.", TYPE_COUNTER, PROCESS, OF_PROCESS(cpu_s)},
+    {"process_start_time_seconds", "Unix time of the start.", TYPE_GAUGE, PROCESS, OF_PROCESS(started_s)},
+    {"process_open_fds", "Open files and sockets.", TYPE_GAUGE, PROCESS, OF_PROCESS(open_files)},
 };
 /* clang-format on */
 
@@ -260,7 +241,8 @@ static void write_queue(struct buffer *to, const struct metric *metric, const st
 
 static void write_metric(struct buffer *to, const struct metric *metric, const struct metrics_view *view)
 {
-    static const char *const types[] = {[COUNTER] = "counter", [GAUGE] = "gauge", [HISTOGRAM] = "histogram"};
+    static const char *const types[] = {
+        [TYPE_COUNTER] = "counter", [TYPE_GAUGE] = "gauge", [TYPE_HISTOGRAM] = "histogram"};
     struct buffer labels = {0};
     buffer_format(to, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name, types[metric->type]);
     for (size_t i = 0; i < view->queue_count && metric->level >= QUEUE; i++) {

@@ -194,7 +194,7 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
     } counts[] = {
         {"held", stats->held},           {"waiting", stats->waiting},
         {"computing", stats->computing}, {"done", stats->done},
-        {"errors", stats->errors},       {"dead", stats->dead},
+        {"errors", stats->errors},       {"dead", stats->dead_letters},
         {"devices", stats->devices},     {"devices_lost", stats->devices_lost},
         {"batches", stats->batches},     {"rows", stats->rows},
         {"tokens", stats->tokens},       {"computed_tokens", stats->computed_tokens},

@@ -24,7 +24,7 @@ static double weigh_entry(const struct entry *entry, const struct request *reque
 static void count_entry(struct worker *worker, const struct request *request)
 {
     struct worker_stats *stats = &worker->stats;
-    stats->received++;
+    stats->requests_received++;
     stats->reclaimed += request->identity.origin == ORIGIN_RECLAIMED;
     stats->strays += request->identity.origin == ORIGIN_STRAY;
     stats->taken_ahead += request->identity.origin == ORIGIN_FAIR;
@@ -96,9 +96,8 @@ void admit_refused(struct worker *worker, struct request *request)
 
 static void route_request(struct worker *worker, struct request *request)
 {
-    if (request->retry.quarantined && request->retry.quarantine_runs >= POISON_RUNS &&
-        request->identity.target[0] == '\0') {
-        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->retry.quarantine_runs);
+    if (request->retry.quarantined && request->identity.target[0] == '\0') {
+        (void)quarantine_poisons(request, request->retry.quarantine_runs);
     }
     if (request->retry.code == CODE_QUEUE_FULL) {
         request->retry.retry_after_ms = retry_after_ms(worker, request->identity.class);

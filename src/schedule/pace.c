@@ -82,7 +82,7 @@ void pace_memory_sufficed(struct worker *worker)
 
 void pace_memory_lacked(struct worker *worker, uint32_t extent)
 {
-    worker->stats.out_of_memory++;
+    worker->stats.batches_out_of_memory++;
     while (worker->pace.budget.tokens > 1 && worker->pace.budget.tokens >= extent) {
         budget_halve(&worker->pace.budget);
     }

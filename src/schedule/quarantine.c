@@ -72,6 +72,13 @@ void quarantine_ended(struct worker *worker, struct request *request)
     quarantine_leave(worker, request);
 }
 
+bool quarantine_poisons(struct request *request, uint32_t crashes)
+{
+    if (crashes < POISON_CRASHES) { return false; }
+    request_fail(request, CODE_POISON, "crashed %u workers while running alone", crashes);
+    return true;
+}
+
 void quarantine_add(struct worker *worker, struct request *request)
 {
     struct request_list *list = request->retry.quarantined ? &worker->quarantine.waiting
@@ -229,11 +236,9 @@ static void note_alone_run(struct worker *worker, const struct event *event)
     } else if (request->lifetime.verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
-    } else if (request->retry.quarantine_runs > POISON_RUNS) {
+    } else if (quarantine_poisons(request, request->retry.quarantine_runs - 1)) { /* without the run of this record */
         note_recorded(worker, request);
         worker->quarantine.stage = QUARANTINE_AWAY;
-        request_fail(request, CODE_POISON, "crashed %u workers while running alone",
-                     request->retry.quarantine_runs - 1);
         settle_finish(worker, request);
     } else {
         note_recorded(worker, request);

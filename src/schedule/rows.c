@@ -169,7 +169,7 @@ static void halve_batch(struct worker *worker, struct batch *batch)
     }
     batch->engine.rows = count;
     if (count == 0) { return; }
-    worker->stats.bisected++;
+    worker->stats.batches_bisected++;
     if (!try_again(worker, batch->rows, count)) { rows_back(worker, batch); }
 }
 

@@ -165,10 +165,10 @@ static void count_outcome(struct worker *worker, const struct request *request)
         stats->shed += request->retry.code == CODE_QUEUE_FULL;
         break;
     case OUTCOME_DEFER:
-        ++*(request->retry.next_attempt > request->retry.attempt ? &stats->deferred : &stats->parked);
+        ++*(request->retry.next_attempt > request->retry.attempt ? &stats->retries : &stats->parked);
         break;
     case OUTCOME_DEAD:
-        stats->dead++;
+        stats->dead_letters++;
         break;
     case OUTCOME_GONE:
         stats->vanished++;
@@ -194,9 +194,9 @@ static void expect_due(struct worker *worker, const struct request *request)
 static void put_off(struct worker *worker, struct request *request)
 {
     uint64_t pause_ms = CALL_FAILED_PAUSE_MS;
-    worker->stats.again++;
+    worker->stats.settle_retries++;
     for (uint32_t i = 0; i < request->lifetime.refusals && pause_ms < REFUSED_PAUSE_MAX_MS; i++) { pause_ms *= 2; }
-    worker->stats.stuck += ++request->lifetime.refusals == STUCK_REFUSALS;
+    worker->stats.settle_stuck += ++request->lifetime.refusals == STUCK_REFUSALS;
     request->lifetime.again_ns =
         worker_after_ms(worker, pause_ms < REFUSED_PAUSE_MAX_MS ? pause_ms : REFUSED_PAUSE_MAX_MS);
     request->lifetime.state = REQUEST_READY;

@@ -184,9 +184,8 @@ enum housekeeper_rank {
 
 /* The counts of a worker since its start, and its current state. */
 struct worker_stats {
-#define COUNTER(name) uint64_t name;
+#define COUNTER(name, help) uint64_t name;
 #include "schedule/counters.inc"
-#undef COUNTER
     uint64_t busy_ns;      /* of all compute threads, with batches that succeeded */
     uint64_t predicted_ns; /* the predicted time of the same batches */
     uint32_t held, waiting, computing;

@@ -15,6 +15,10 @@ PAGES = [SOURCE / "README.md", SOURCE / "SECURITY.md", *sorted((SOURCE / "docs")
 OPERATIONS = (SOURCE / "docs/operations.md").read_text() + (SOURCE / "docs/redis.md").read_text()
 
 METRICS = (SOURCE / "docs/metrics.md").read_text()
+PROTOCOL = (SOURCE / "docs/protocol.md").read_text()
+
+COUNTERS = re.findall(r'(?m)^(COUNTER|ENDED)\((\w+), "(.*)"\)$', (SOURCE / "src/schedule/counters.inc").read_text())
+METRICS_OF_COUNTERS = {f"sluice_{name}_total": "queue" for kind, name, _ in COUNTERS if kind == "COUNTER"}
 
 
 def sources(*patterns):
@@ -73,27 +77,47 @@ class Pages(unittest.TestCase):
                 self.assertIn(f"`{event}`", OPERATIONS)
 
     def test_counters_are_explained(self):
+        """Each row of counters.inc with its text, in the same order, then the other numbers of the log lines."""
         code = (SOURCE / "src/daemon/consumer.c").read_text()
-        line = re.search(r"void consumer_log_stats\(.*?\n}\n", code, re.DOTALL)[0]
-        counters = set(re.findall(r'log_int\("([a-z0-9_]+)"', line))
-        counters |= set(re.findall(r"(?m)^COUNTER\((\w+)\)", (SOURCE / "src/schedule/counters.inc").read_text()))
-        self.assertGreater(len(counters), 30)
-        for counter in sorted(counters):
-            with self.subTest(counter=counter):
-                self.assertRegex(OPERATIONS, rf"(?m)^\| `[^|]*\b{counter}`")
+        others = re.findall(r'log_int\("([a-z0-9_]+)"', re.search(r"void consumer_log_stats\(.*?\n}\n", code, re.DOTALL)[0])
+        self.assertGreater(len(COUNTERS), 30)
+        self.assertIn("".join(f"| `{name}` | {text} |\n" for _, name, text in COUNTERS), OPERATIONS)
+        for name in others:
+            with self.subTest(name=name):
+                self.assertRegex(OPERATIONS, rf"(?m)^\| `[^|]*\b{name}`")
+
+    def test_request_fields_are_explained(self):
+        """Each field of fields.c has a row in docs/protocol.md, the tasks with fields of their own name them, and no row is of another one."""
+        code = (SOURCE / "src/schedule/fields.c").read_text()
+        fields = re.findall(r'(?m)^    FIELD\(\w+, "(\w+)", (\w+), (\w+)\)', code)
+        self.assertGreater(len(fields), 25)
+        own = {name for name, _, _ in fields if name.startswith("_")}
+        known = {name: tasks for name, parser, tasks in fields if name not in own and parser != "refuse_request"}
+        tables = re.findall(r"(?m)^\| field \| default \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)", PROTOCOL)
+        explained = re.findall(r"(?m)^\| `(\w+)` \|", "".join(tables))
+        self.assertEqual(sorted([*explained, "cancel"]), sorted(known))
+        self.assertRegex(PROTOCOL, r"`cancel`")
+        for name in own:
+            self.assertIn(f"`{name}`", (SOURCE / "docs/workers.md").read_text() + PROTOCOL)
+        masks = dict(re.findall(r"(?m)^    ([A-Z]+) = ([A-Z| ]+),$", code))
+        for task in ("embed", "rerank", "classify"):
+            has = {mask for mask, parts in {"EMBED": "EMBED", "RERANK": "RERANK", "CLASSIFY": "CLASSIFY", **masks}.items() if task.upper() in parts}
+            wanted = [name for name, tasks in known.items() if tasks in has and tasks != "ALL" and name != "text"]
+            row = re.search(rf"(?m)^\| `{task}` \| ([^|;]*)", PROTOCOL)[1]
+            self.assertEqual(sorted(re.findall(r"`(\w+)`", row)), sorted(wanted))
 
     def test_metrics_are_explained(self):
-        """Each row of the table in metrics.c with its labels, and each name on the page is in the table."""
+        """Each row of the table in metrics.c with its labels, and each name on the page is in the table, or a counter."""
         code, page = (SOURCE / "src/daemon/metrics.c").read_text(), (SOURCE / "docs/metrics.md").read_text()
         labels = {"PROCESS": "", "BUILD": "version", "MODEL": "queue, model, precision", "GPU": "gpu", "QUEUE": "queue", "CLASS": "queue, class",
                   "INFO": "queue, model, revision, precision, backend", "PAUSE": "queue, by, why", "END": "queue, class, code"}
-        table = {name: labels[level] for name, level in re.findall(r'^    \{"(\w+)", .*?", [A-Z]+, ([A-Z]+), OF_', code, re.MULTILINE)}
+        table = {name: labels[level] for name, level in re.findall(r'^    \{"(\w+)", .*?", TYPE_[A-Z]+, ([A-Z]+), OF_', code, re.MULTILINE)}
         self.assertEqual(len(table), code.count("\n    {\""))
         rows = re.findall(r"(?m)^\| (`(?:sluice|process)_[^|]*) \|([^|]*)\|", page)
         explained = {name: row[1].strip() for row in rows for name in re.findall(r"`(\w+)`", row[0])}
         self.assertEqual(explained, table)
         for name in set(re.findall(r"\bsluice_[a-z0-9_]+", page)):
-            self.assertIn(re.sub(r"_(sum|count|bucket)$", "", name), table)
+            self.assertIn(re.sub(r"_(sum|count|bucket)$", "", name), table | METRICS_OF_COUNTERS)
 
     def test_alerts_and_dashboard_are_explained(self):
         """Each alert has an entry, in the same order, with all that it should say; no file names a metric that does not exist."""
@@ -102,7 +126,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(re.findall(r"alert: (\w+)", alerts), [entry.split()[0] for entry in entries])
         for entry in entries:
             self.assertEqual(re.findall(r"(?m)^- (\w+): ", entry), ["Means", "Look", "Type", "Then"], entry)
-        table = set(re.findall(r'^    \{"(\w+)", ', (SOURCE / "src/daemon/metrics.c").read_text(), re.MULTILINE))
+        table = set(re.findall(r'^    \{"(\w+)", ', (SOURCE / "src/daemon/metrics.c").read_text(), re.MULTILINE)) | METRICS_OF_COUNTERS.keys()
         named = set(re.findall(r"\b(?:sluice|process)_[a-z0-9_]+", sources("config/monitoring/*", "docs/oncall.md")))
         self.assertGreater(len(named), 40)
         self.assertEqual({re.sub(r"_(sum|count|bucket)$", "", name) for name in named} - table, set())

@@ -4,8 +4,12 @@
 
 #include "schedule/worker.h"
 
-/* The number of crashes in runs alone that make a request poison: it is not run again. */
-enum { POISON_RUNS = 3 };
+/* The number of runs alone that must have crashed before a request is poison and not run again. lua/reclaim has the
+ * rule for requests that never got so far: it hands them over ten times. */
+enum { POISON_CRASHES = 3 };
+
+/* Fails a request with CODE_POISON if so many of its runs alone have crashed. */
+bool quarantine_poisons(struct request *request, uint32_t crashes);
 
 /* The stage of the one suspect that runs alone. */
 enum quarantine_stage {

@@ -103,8 +103,8 @@ TEST(out_of_memory_halves_first_and_grows_back)
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
     rows_run_all(bench);
     rows_expect(bench, 0, 1, OUTCOME_DONE);
-    assert_int_equal(worker_stats(bench->basic.worker).bisected, 0);
-    assert_in_range(worker_stats(bench->basic.worker).out_of_memory, 1, 2);
+    assert_int_equal(worker_stats(bench->basic.worker).batches_bisected, 0);
+    assert_in_range(worker_stats(bench->basic.worker).batches_out_of_memory, 1, 2);
     assert_int_equal(worker_stats(bench->basic.worker).batch_tokens, 16); /* half of 32, the extent that did not fit */
     bench->memory = UINT32_MAX;
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 4 * 16, .tokens = 4, .number = 100, .step = 1});
@@ -676,8 +676,8 @@ TEST(random_histories_end_every_request_once)
         struct worker_stats stats = worker_stats(bench->basic.worker);
         assert_int_equal(stats.held, 0);
         shared += stats.rows_shared;
-        bisected += stats.bisected;
-        out_of_memory += stats.out_of_memory;
+        bisected += stats.batches_bisected;
+        out_of_memory += stats.batches_out_of_memory;
         charges += (uint64_t)bench->charges;
         rows_end(bench);
     }

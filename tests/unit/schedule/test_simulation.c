@@ -539,7 +539,7 @@ TEST(broken_connections)
 {
     run_histories((struct faults){.on = true, .drop = 30, .restart = 3, .script_error = 30, .again = 30});
     expect("drops", world.counts.drops, 1000);
-    expect("refused settles", world.counts.workers.again, 1000);
+    expect("refused settles", world.counts.workers.settle_retries, 1000);
 }
 
 /* Redis closes the connection on which a reply is sent, or an entry read, that exceeds its limits: such a request is
@@ -706,6 +706,6 @@ TEST(everything)
     expect("drops", counts->drops, 200);
     expect("rejoins", counts->rejoins, 50);
     expect("poisoned", counts->poisoned, 100);
-    expect("bisected", counts->workers.bisected, 100);
-    expect("out of memory", counts->workers.out_of_memory, 50);
+    expect("bisected", counts->workers.batches_bisected, 100);
+    expect("out of memory", counts->workers.batches_out_of_memory, 50);
 }

@@ -128,7 +128,7 @@ TEST(only_the_guilty_row_is_charged)
         settle(&bench, false);
     }
     assert_int_equal(worker_stats(bench.worker).done, 7);
-    assert_int_equal(worker_stats(bench.worker).deferred, 1);
+    assert_int_equal(worker_stats(bench.worker).retries, 1);
     worker_close(bench.worker);
 }
 
@@ -370,7 +370,7 @@ TEST(the_own_list_never_doubles)
     bench.next_entry = 1;
     give(&bench, READ_OWN, ORIGIN_OWN, 4); /* 2, 3 are held; 4, 5 were in the lost answer */
     assert_int_equal(worker_stats(bench.worker).held, 5);
-    assert_int_equal(worker_stats(bench.worker).received, 5);
+    assert_int_equal(worker_stats(bench.worker).requests_received, 5);
     worker_close(bench.worker);
 }
 

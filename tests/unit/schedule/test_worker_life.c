@@ -190,7 +190,7 @@ TEST(a_request_that_is_not_due_is_parked)
     assert_int_equal(parked.retry.next_attempt, 1); /* nothing was tried */
     assert_true(parked.lifetime.due_at_ms == due_ms && parked.lifetime.due_ms == 0);
     assert_int_equal(worker_stats(bench.worker).parked, 1);
-    assert_int_equal(worker_stats(bench.worker).deferred, 0);
+    assert_int_equal(worker_stats(bench.worker).retries, 0);
     while (waiting(&bench, ACTION_PROMOTE) == 0 || bench.now < due_ns) {
         if (waiting(&bench, ACTION_PROMOTE) > 0) { /* a look now and then, for requests that others have parked */
             (void)take(&bench, ACTION_PROMOTE);
@@ -319,7 +319,7 @@ TEST(who_is_refused_goes_alone_and_less_and_less_often)
     for (int refusals = 2; refusals <= 12; refusals++) {
         (void)settle_one(&bench, VERDICT_AGAIN);
         pause_ms = pause_ms * 2 < 10000 ? pause_ms * 2 : 10000;
-        assert_int_equal(worker_stats(bench.worker).stuck, refusals >= 10);
+        assert_int_equal(worker_stats(bench.worker).settle_stuck, refusals >= 10);
         tick_after_ms(&bench, pause_ms - 1);
         assert_int_equal(waiting(&bench, ACTION_SETTLE), 0);
         tick_after_ms(&bench, 1);

@@ -151,9 +151,9 @@ static inline void start(struct world *world, struct peer *peer)
 static inline void add_stats(struct world *world, const struct peer *peer)
 {
     struct worker_stats stats = worker_stats(peer->worker), *sum = &world->counts.workers;
-    sum->bisected += stats.bisected;
-    sum->out_of_memory += stats.out_of_memory;
-    sum->again += stats.again;
+    sum->batches_bisected += stats.batches_bisected;
+    sum->batches_out_of_memory += stats.batches_out_of_memory;
+    sum->settle_retries += stats.settle_retries;
     sum->disowned += stats.disowned;
     sum->parked += stats.parked;
     sum->shed += stats.shed;
