@@ -222,6 +222,12 @@ static void record_group(struct worker *worker)
 
 /* --- alone --- */
 
+/* The run that has just been recorded has not crashed. */
+static uint32_t count_crashes(const struct request *request)
+{
+    return request->retry.quarantine_runs > 0 ? request->retry.quarantine_runs - 1 : 0;
+}
+
 static void note_alone_run(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
@@ -236,7 +242,7 @@ static void note_alone_run(struct worker *worker, const struct event *event)
     } else if (request->lifetime.verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
-    } else if (quarantine_poisons(request, request->retry.quarantine_runs - 1)) { /* without the run of this record */
+    } else if (quarantine_poisons(request, count_crashes(request))) {
         note_recorded(worker, request);
         worker->quarantine.stage = QUARANTINE_AWAY;
         settle_finish(worker, request);

@@ -5,7 +5,7 @@
  * SLUICE_FAULT_SCALE=x runs x times as many, SLUICE_SEED=n one history, SLUICE_VERBOSE names the seeds.
  *
  * ctest-cost: 25 */
-#include "world_run.h"
+#include "world.h"
 
 /* --- what happens to the world --- */
 

@@ -1,15 +1,18 @@
 /* A small world for the worker: a Redis with three streams, workers with an executor each that answers in any order and
  * late, producers, an operator, and faults. One generator, one virtual clock: a seed is a whole history.
  *
- *   world.h         the state
- *   world_redis.h   the scripts
- *   world_engine.h  prep and compute threads
+ *   world.c         chance, time, names
+ *   world_redis.c   the scripts
+ *   world_engine.c  prep and compute threads
+ *   world_run.c     processes, answers, actions checked against the contract, time
  *
  * The world checks every action against the contract of schedule/worker.h, and knows for each entry how it may end. */
 #ifndef TESTS_WORLD_H
 #define TESTS_WORLD_H
 
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "harness.h"
@@ -176,6 +179,7 @@ struct kept {
 
 /* Sizes in Redis' memory: replies take more than requests. TTL_S is the TTL of every reply. */
 enum { BULK_BYTES = 100 << 10 };
+
 enum { ENTRY_TAKES = 300, REPLY_TAKES = 1300, ERROR_TAKES = 700, TTL_S = 60 };
 
 struct world {
@@ -212,114 +216,105 @@ struct world {
     struct counts counts;
 };
 
-static inline uint32_t chance(struct world *world, uint32_t below)
-{
-    world->random = world->random * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((world->random >> 33) % below);
-}
+/* --- world.c --- */
 
-static inline bool happens(struct world *world, uint32_t per_mille)
-{
-    return world->faults.on && per_mille > 0 && chance(world, 1000) < per_mille;
-}
+uint32_t chance(struct world *world, uint32_t below);
+
+bool happens(struct world *world, uint32_t per_mille);
 
 /* Delays are uneven, so that answers overtake each other. */
-static inline uint64_t some_time(struct world *world)
-{
-    uint64_t most = chance(world, 10) == 0 ? 30 * NS_PER_MS : 2 * NS_PER_MS;
-    return 1000 + chance(world, (uint32_t)most);
-}
+uint64_t some_time(struct world *world);
 
-static inline uint64_t used_bytes(const struct world *world)
-{
-    uint64_t bytes = world->others_bytes;
-    for (int i = 0; i < world->added; i++) { bytes += world->items[i].place == GONE ? 0 : ENTRY_TAKES; }
-    for (int i = 0; i < world->kept_count; i++) {
-        bytes += world->kept[i].until > world->now ? world->kept[i].bytes : 0;
-    }
-    return bytes;
-}
+uint64_t used_bytes(const struct world *world);
 
-static inline void keep(struct world *world, uint64_t bytes)
-{
-    int i = 0;
-    while (world->kept[i].until > world->now) { assert_true(++i < 2 * ITEMS); }
-    world->kept[i] = (struct kept){bytes, world->now + TTL_S * NS_PER_S};
-    world->kept_count = i < world->kept_count ? world->kept_count : i + 1;
-}
+void keep(struct world *world, uint64_t bytes);
 
-static inline uint64_t redis_ms(const struct world *world)
-{
-    return world->epoch_ms + world->now / NS_PER_MS;
-}
+uint64_t redis_ms(const struct world *world);
 
 /* Returns whether ids have run ahead of the clock: then new ones continue from the last one. */
-static inline bool is_ahead(const struct world *world, uint64_t ms)
-{
-    return ms > redis_ms(world) + AHEAD_MS;
-}
+bool is_ahead(const struct world *world, uint64_t ms);
 
-static inline bool alive(const struct world *world, int name)
-{
-    return name >= 0 && world->alive_until[name] > world->now;
-}
+bool alive(const struct world *world, int name);
 
-static inline int index_of(const struct world *world, const struct request *request)
-{
-    assert_true(request->identity.entry.seq < ENTRIES);
-    return world->by_seq[request->identity.entry.seq];
-}
+int index_of(const struct world *world, const struct request *request);
 
-static inline struct item *item_of(struct world *world, const struct request *request)
-{
-    return &world->items[index_of(world, request)];
-}
+struct item *item_of(struct world *world, const struct request *request);
 
 /* Gives an item its next entry id, which is never below the last one, whatever the clock does. */
-static inline void give_entry(struct world *world, struct item *item)
-{
-    uint64_t ms = redis_ms(world);
-    world->last_ms = ms > world->last_ms ? ms : world->last_ms;
-    item->entry_ms = world->last_ms;
-    item->entry_seq = world->next_seq++;
-    assert_true(item->entry_seq < ENTRIES);
-    world->by_seq[item->entry_seq] = (int)(item - world->items);
-    item->place = IN_STREAM;
-    item->read = false;
-    item->owner = NOBODY;
-}
+void give_entry(struct world *world, struct item *item);
 
 /* The first worker of a worker's process. */
-static inline int process_of(const struct world *world, const struct peer *peer)
-{
-    int number = (int)(peer - world->peers);
-    return world->lanes && number == 1 ? 0 : number;
-}
+int process_of(const struct world *world, const struct peer *peer);
 
-static inline bool is_out(const struct peer *peer, const struct request *wanted)
-{
-    for (int i = 0; i < peer->call_count; i++) {
-        const struct action *action = &peer->calls[i]->action;
-        switch (action->kind) {
-        case ACTION_PREPARE:
-        case ACTION_FORMAT:
-        case ACTION_SETTLE:
-        case ACTION_RECORD_RUN:
-        case ACTION_RELEASE:
-            for (const struct request *request = action->requests.first; request; request = request->next) {
-                if (request == wanted) { return true; }
-            }
-            break;
-        case ACTION_SUBMIT:
-            for (uint32_t row = 0; row < action->batch->engine.rows; row++) {
-                if (action->batch->rows[row]->request == wanted) { return true; }
-            }
-            break;
-        default:
-            break;
-        }
-    }
-    return false;
-}
+/* --- world_redis.c --- */
+
+bool newer(const struct item *item, const struct item *than);
+
+void settle_one(struct world *world, struct peer *peer, struct request *request);
+
+void run_charge(struct world *world, struct peer *peer, struct request *request);
+
+void run_release(struct world *world, struct peer *peer, struct call *call);
+
+void run_read(struct world *world, struct peer *peer, struct call *call);
+
+void run_read_own(struct world *world, struct peer *peer, struct call *call);
+
+void run_list_own(struct world *world, struct peer *peer, struct call *call);
+
+void run_reclaim(struct world *world, struct peer *peer, struct call *call);
+
+/* Takes cancels first, each once; then the newest unread requests, while more than the cap are left. */
+void run_shed(struct world *world, struct peer *peer, struct call *call);
+
+void run_fair(struct world *world, struct peer *peer, struct call *call);
+
+void run_sweep(struct world *world, struct peer *peer, struct call *call);
+
+void run_promote(struct world *world, struct call *call);
+
+/* Moves a few entries a call, and sets the ids back to the clock with the last one. A worker that holds a moved entry
+ * computes it in vain. */
+void run_mend(struct world *world, struct call *call);
+
+void run_pulse(struct world *world, struct peer *peer, struct call *call);
+
+/* --- world_engine.c --- */
+
+int text_token(const struct item *item, uint32_t row);
+
+void run_prepare(struct world *world, struct request *request);
+
+uint32_t index_of_row(const struct row *row);
+
+void run_batch(struct world *world, struct batch *batch);
+
+void run_format(struct world *world, struct request *request);
+
+/* Returns a request of this kind with a row in this batch, whether first of its duplicates or not; NULL: none. */
+struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind);
+
+/* --- world_run.c --- */
+
+void drop_call(struct peer *peer, int at);
+
+void start(struct world *world, struct peer *peer);
+
+/* A worker ends: its calls may still take effect, its requests are freed with it. */
+void end_peer(struct world *world, struct peer *peer);
+
+/* The process dies, with all of its workers. */
+void kill_peer(struct world *world, struct peer *peer);
+
+/* Fails all calls that are out, although those sent first may have taken effect; then sends the event itself. */
+void disconnect(struct world *world, struct peer *peer, enum loss loss);
+
+void step(struct world *world, struct peer *peer, const struct event *event);
+
+void tell_turns(struct world *world, int process);
+
+void advance_peer(struct world *world, struct peer *peer);
+
+uint64_t peer_time(const struct world *world, const struct peer *peer);
 
 #endif

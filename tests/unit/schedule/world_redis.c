@@ -1,23 +1,18 @@
 /* The effects of the scripts of lua/, as far as a worker can see them. */
-#ifndef TESTS_WORLD_REDIS_H
-#define TESTS_WORLD_REDIS_H
-
-#include <string.h>
-
 #include "world.h"
 
-static inline bool pending(const struct item *item, const struct request *request)
+static bool pending(const struct item *item, const struct request *request)
 {
     return item->place == IN_STREAM && item->entry_seq == request->identity.entry.seq && item->owner != NOBODY;
 }
 
 /* The name in `_id` is believed only for an item that came back from `later`. */
-static inline bool claims_too_much(const struct item *item, const struct request *request)
+static bool claims_too_much(const struct item *item, const struct request *request)
 {
     return request->identity.borrowed_name && !item->promoted;
 }
 
-static inline void uncharge(struct item *item, int name)
+static void uncharge(struct item *item, int name)
 {
     for (int i = 0; i < item->open_count; i++) {
         if (item->open[i] == name) { item->open[i--] = item->open[--item->open_count]; }
@@ -28,7 +23,7 @@ static inline void uncharge(struct item *item, int name)
 }
 
 /* A run that is over has not crashed. */
-static inline enum verdict late(struct item *item, const struct peer *peer, const struct request *request)
+static enum verdict late(struct item *item, const struct peer *peer, const struct request *request)
 {
     if (item->entry_seq == request->identity.entry.seq) { uncharge(item, peer->name); }
     return VERDICT_LATE;
@@ -36,7 +31,7 @@ static inline enum verdict late(struct item *item, const struct peer *peer, cons
 
 /* --- ends --- */
 
-static inline bool newer(const struct item *item, const struct item *than)
+bool newer(const struct item *item, const struct item *than)
 {
     uint64_t ms = item->seen_ms != 0 ? item->seen_ms : item->name_ms;
     uint64_t than_ms = than->seen_ms != 0 ? than->seen_ms : than->name_ms;
@@ -45,7 +40,7 @@ static inline bool newer(const struct item *item, const struct item *than)
     return item->name_seq > than->name_seq;
 }
 
-static inline void write_reply(struct world *world, struct item *item)
+static void write_reply(struct world *world, struct item *item)
 {
     int index = (int)(item - world->items);
     struct reply *reply = &world->replies[item->group == NOBODY ? index : ITEMS + item->group];
@@ -56,7 +51,7 @@ static inline void write_reply(struct world *world, struct item *item)
     *reply = (struct reply){true, index};
 }
 
-static inline void end_item(struct world *world, struct item *item, enum outcome outcome, enum reply_code code)
+static void end_item(struct world *world, struct item *item, enum outcome outcome, enum reply_code code)
 {
     item->place = GONE;
     item->ends++;
@@ -69,7 +64,7 @@ static inline void end_item(struct world *world, struct item *item, enum outcome
     }
 }
 
-static inline void check_vectors(const struct item *item, const struct request *request)
+static void check_vectors(const struct item *item, const struct request *request)
 {
     const char *at = request->output.reply.data;
     bool large = item->kind == BULKY;
@@ -84,7 +79,7 @@ static inline void check_vectors(const struct item *item, const struct request *
 
 /* The number of lonely runs of this very entry in which a process ended, or was stopped for longer than its lease,
  * which looks the same. */
-static inline int count_crashed(const struct world *world, const struct item *item)
+static int count_crashed(const struct world *world, const struct item *item)
 {
     int dead = 0;
     for (int i = 0; i < item->open_count; i++) { dead += world->dead[item->open[i]] || !alive(world, item->open[i]); }
@@ -92,7 +87,7 @@ static inline int count_crashed(const struct world *world, const struct item *it
 }
 
 /* A worker gets the number of open runs, and judges by it. */
-static inline void tell(const struct world *world, struct item *item, int name)
+static void tell(const struct world *world, struct item *item, int name)
 {
     item->claimed_by = name;
     item->crashed = count_crashed(world, item);
@@ -100,7 +95,7 @@ static inline void tell(const struct world *world, struct item *item, int name)
 
 /* A poison verdict needs three of them, now or when this worker got their number: a stopped worker may have come back
  * since. */
-static inline void check_poison(struct world *world, const struct peer *peer, const struct item *item)
+static void check_poison(struct world *world, const struct peer *peer, const struct item *item)
 {
     int dead = count_crashed(world, item) + item->moved_runs;
     world->counts.poisoned++;
@@ -114,7 +109,7 @@ static inline void check_poison(struct world *world, const struct peer *peer, co
     assert_in_range(dead, 3, 8);
 }
 
-static inline void check_name(const struct item *item, const struct request *request)
+static void check_name(const struct item *item, const struct request *request)
 {
     char name[REQUEST_NAME_MAX];
     request_name_format(item->class, (struct entry_id){item->name_ms, item->name_seq}, name);
@@ -124,14 +119,14 @@ static inline void check_name(const struct item *item, const struct request *req
 
 /* --- settle, defer, cancel --- */
 
-static inline bool later_full(const struct world *world)
+static bool later_full(const struct world *world)
 {
     uint32_t there = 0;
     for (int i = 0; i < world->added; i++) { there += world->items[i].place == LATER; }
     return world->cap_later > 0 && there >= world->cap_later;
 }
 
-static inline enum verdict defer_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
+static enum verdict defer_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
     if (item->deleted) { return VERDICT_GONE; }
     if (claims_too_much(item, request)) { return VERDICT_NOT_ITS_NAME; }
@@ -160,7 +155,7 @@ static inline enum verdict defer_one(struct world *world, struct peer *peer, str
     return VERDICT_DONE;
 }
 
-static inline enum verdict cancel_one(struct world *world, struct item *item)
+static enum verdict cancel_one(struct world *world, struct item *item)
 {
     struct item *target = item->target == NOBODY ? NULL : &world->items[item->target];
     bool there = target != NULL && target->place != GONE && target->kind != CANCEL && !target->deleted;
@@ -178,7 +173,7 @@ static inline enum verdict cancel_one(struct world *world, struct item *item)
     return there ? VERDICT_DONE : VERDICT_NOTHING;
 }
 
-static inline enum verdict end_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
+static enum verdict end_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
     bool owners = request->lifetime.outcome == OUTCOME_DEAD ||
                   (request->lifetime.outcome == OUTCOME_ERROR && request->lifetime.started_ns != 0);
@@ -213,7 +208,7 @@ static inline enum verdict end_one(struct world *world, struct peer *peer, struc
     return VERDICT_DONE;
 }
 
-static inline void settle_one(struct world *world, struct peer *peer, struct request *request)
+void settle_one(struct world *world, struct peer *peer, struct request *request)
 {
     struct item *item = item_of(world, request);
     assert_int_equal(request->lifetime.state, REQUEST_SETTLING);
@@ -233,7 +228,7 @@ static inline void settle_one(struct world *world, struct peer *peer, struct req
 
 /* --- charge, release --- */
 
-static inline void charge_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
+static void charge_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
     uncharge(item, peer->name);
     if (!request->retry.quarantined && item->open_count + item->group_count > 0) {
@@ -253,7 +248,7 @@ static inline void charge_one(struct world *world, struct peer *peer, struct ite
     request->retry.quarantine_runs = (uint32_t)item->open_count;
 }
 
-static inline void run_charge(struct world *world, struct peer *peer, struct request *request)
+void run_charge(struct world *world, struct peer *peer, struct request *request)
 {
     struct item *item = item_of(world, request);
     if (!pending(item, request) || item->owner != peer->name) {
@@ -265,7 +260,7 @@ static inline void run_charge(struct world *world, struct peer *peer, struct req
     }
 }
 
-static inline void give_up_house(struct world *world, int name)
+static void give_up_house(struct world *world, int name)
 {
     if (world->housekeeper == name && world->housekeeper_until > world->now) {
         world->housekeeper_until = 0;
@@ -273,7 +268,7 @@ static inline void give_up_house(struct world *world, int name)
     }
 }
 
-static inline void run_release(struct world *world, struct peer *peer, struct call *call)
+void run_release(struct world *world, struct peer *peer, struct call *call)
 {
     for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
         struct item *item = item_of(world, request);
@@ -296,7 +291,7 @@ static inline void run_release(struct world *world, struct peer *peer, struct ca
 
 /* --- what brings entries --- */
 
-static inline void take(struct world *world, struct call *call, int name, int index, enum entry_origin origin)
+static void take(struct world *world, struct call *call, int name, int index, enum entry_origin origin)
 {
     assert_true(call->got_count < ITEMS);
     if (!world->items[index].deleted) { world->items[index].owner = name; }
@@ -310,7 +305,7 @@ static inline void take(struct world *world, struct call *call, int name, int in
 }
 
 /* The entry of a class in its stream with the least id after `after`; NOBODY when there is none. */
-static inline int next_of(const struct world *world, enum request_class class, uint64_t after_seq)
+static int next_of(const struct world *world, enum request_class class, uint64_t after_seq)
 {
     int next = NOBODY;
     for (int i = 0; i < world->added; i++) {
@@ -323,7 +318,7 @@ static inline int next_of(const struct world *world, enum request_class class, u
     return next;
 }
 
-static inline void run_read(struct world *world, struct peer *peer, struct call *call)
+void run_read(struct world *world, struct peer *peer, struct call *call)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint32_t left = call->action.read.counts[c];
@@ -338,7 +333,7 @@ static inline void run_read(struct world *world, struct peer *peer, struct call 
     }
 }
 
-static inline void run_read_own(struct world *world, struct peer *peer, struct call *call)
+void run_read_own(struct world *world, struct peer *peer, struct call *call)
 {
     uint64_t after = call->action.read.after.seq;
     int i = NOBODY;
@@ -359,7 +354,7 @@ static inline void run_read_own(struct world *world, struct peer *peer, struct c
     call->more = call->got_count > 0 && call->got_count == (int)call->action.read.count;
 }
 
-static inline void run_list_own(struct world *world, struct peer *peer, struct call *call)
+void run_list_own(struct world *world, struct peer *peer, struct call *call)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint64_t after = call->action.after[c].seq;
@@ -372,12 +367,12 @@ static inline void run_list_own(struct world *world, struct peer *peer, struct c
     }
 }
 
-static inline void note_left(struct left *left, int name)
+static void note_left(struct left *left, int name)
 {
     if (left->count < LEFT_MOST) { left->names[left->count++] = name; }
 }
 
-static inline bool was_found(const struct peer *peer, const struct item *item)
+static bool was_found(const struct peer *peer, const struct item *item)
 {
     const struct left *found = &peer->found[item->class];
     bool known = false;
@@ -385,7 +380,7 @@ static inline bool was_found(const struct peer *peer, const struct item *item)
     return known;
 }
 
-static inline void run_reclaim(struct world *world, struct peer *peer, struct call *call)
+void run_reclaim(struct world *world, struct peer *peer, struct call *call)
 {
     peer->left[call->action.read.class].count = 0;
     for (int i = 0; i < world->added; i++) {
@@ -414,13 +409,12 @@ static inline void run_reclaim(struct world *world, struct peer *peer, struct ca
     }
 }
 
-static inline bool unread(const struct item *item, enum request_class class)
+static bool unread(const struct item *item, enum request_class class)
 {
     return item->place == IN_STREAM && item->class == class && item->owner == NOBODY && !item->read && !item->deleted;
 }
 
-/* Takes cancels first, each once; then the newest unread requests, while more than the cap are left. */
-static inline void run_shed(struct world *world, struct peer *peer, struct call *call)
+void run_shed(struct world *world, struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
     uint64_t waiting = 0, before = action->read.before.seq;
@@ -451,7 +445,7 @@ static inline void run_shed(struct world *world, struct peer *peer, struct call 
     call->more = call->got_count > 0 && waiting > action->read.cap;
 }
 
-static inline void run_fair(struct world *world, struct peer *peer, struct call *call)
+void run_fair(struct world *world, struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
     int looks = 8, aside = 0, i;
@@ -476,7 +470,7 @@ static inline void run_fair(struct world *world, struct peer *peer, struct call 
     }
 }
 
-static inline void run_sweep(struct world *world, struct peer *peer, struct call *call)
+void run_sweep(struct world *world, struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
     int i;
@@ -498,7 +492,7 @@ static inline void run_sweep(struct world *world, struct peer *peer, struct call
 
 /* --- promote, pulse --- */
 
-static inline void run_promote(struct world *world, struct call *call)
+void run_promote(struct world *world, struct call *call)
 {
     uint64_t now_ms = redis_ms(world);
     call->next_due_ms = UINT64_MAX;
@@ -515,9 +509,7 @@ static inline void run_promote(struct world *world, struct call *call)
     }
 }
 
-/* Moves a few entries a call, and sets the ids back to the clock with the last one. A worker that holds a moved entry
- * computes it in vain. */
-static inline void run_mend(struct world *world, struct call *call)
+void run_mend(struct world *world, struct call *call)
 {
     int left = 3;
     call->more = call->changed = false;
@@ -543,7 +535,7 @@ static inline void run_mend(struct world *world, struct call *call)
 }
 
 /* Returns whether this worker is the housekeeper from now on. */
-static inline bool elect(struct world *world, const struct peer *peer, const struct heartbeat *heartbeat)
+static bool elect(struct world *world, const struct peer *peer, const struct heartbeat *heartbeat)
 {
     bool held = world->housekeeper_until > world->now;
     assert_true(heartbeat->elected_ms <= LEASE_MS);
@@ -565,7 +557,7 @@ static inline bool elect(struct world *world, const struct peer *peer, const str
     return true;
 }
 
-static inline void run_pulse(struct world *world, struct peer *peer, struct call *call)
+void run_pulse(struct world *world, struct peer *peer, struct call *call)
 {
     struct pulse *pulse = &call->pulse;
     *pulse = (struct pulse){.redis_ms = redis_ms(world),
@@ -594,5 +586,3 @@ static inline void run_pulse(struct world *world, struct peer *peer, struct call
         pulse->command = EVENT_RESUME;
     }
 }
-
-#endif

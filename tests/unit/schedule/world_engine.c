@@ -1,16 +1,13 @@
 /* The prep and compute threads. A row's only token identifies its item and text, and so does its vector: a vector that
  * went to the wrong row is seen when it is settled. */
-#ifndef TESTS_WORLD_ENGINE_H
-#define TESTS_WORLD_ENGINE_H
-
 #include "world.h"
 
-static inline int text_token(const struct item *item, uint32_t row)
+int text_token(const struct item *item, uint32_t row)
 {
     return item->text * ROWS_MOST + (int)row + 1;
 }
 
-static inline void run_prepare(struct world *world, struct request *request)
+void run_prepare(struct world *world, struct request *request)
 {
     const struct item *item = item_of(world, request);
     assert_int_equal(request->row_count, item->rows);
@@ -28,17 +25,17 @@ static inline void run_prepare(struct world *world, struct request *request)
     }
 }
 
-static inline struct item *item_of_row(struct world *world, const struct batch *batch, uint32_t row)
+static struct item *item_of_row(struct world *world, const struct batch *batch, uint32_t row)
 {
     return item_of(world, batch->rows[row]->request);
 }
 
-static inline uint32_t index_of_row(const struct row *row)
+uint32_t index_of_row(const struct row *row)
 {
     return (uint32_t)(row - row->request->rows);
 }
 
-static inline bool fails(struct world *world, const struct batch *batch)
+static bool fails(struct world *world, const struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         const struct item *item = item_of_row(world, batch, i);
@@ -50,7 +47,7 @@ static inline bool fails(struct world *world, const struct batch *batch)
     return false;
 }
 
-static inline void run_batch(struct world *world, struct batch *batch)
+void run_batch(struct world *world, struct batch *batch)
 {
     batch->started_ns = world->now;
     batch->finished_ns = world->now + 1000;
@@ -76,7 +73,7 @@ static inline void run_batch(struct world *world, struct batch *batch)
     }
 }
 
-static inline void run_format(struct world *world, struct request *request)
+void run_format(struct world *world, struct request *request)
 {
     static const char more[2 * BULK_BYTES];
     enum kind kind = item_of(world, request)->kind;
@@ -92,13 +89,10 @@ static inline void run_format(struct world *world, struct request *request)
     if (kind == UNSENDABLE) { buffer_append(&request->output.reply, more, 2 * BULK_BYTES); }
 }
 
-/* Returns a request of this kind with a row in this batch, whether first of its duplicates or not; NULL: none. */
-static inline struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind)
+struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         if (item_of_row(world, batch, i)->kind == kind) { return batch->rows[i]->request; }
     }
     return NULL;
 }
-
-#endif

@@ -1,27 +1,18 @@
 /* The world in motion: processes that start and die, answers, actions checked against the contract, time. */
-#ifndef TESTS_WORLD_RUN_H
-#define TESTS_WORLD_RUN_H
+#include "world.h"
 
-#include <inttypes.h>
-
-#include "world_engine.h"
-#include "world_redis.h"
-
-static inline void step(struct world *world, struct peer *peer, const struct event *event);
-static inline void tell_turns(struct world *world, int process);
-
-static inline bool local(enum action_kind kind)
+static bool local(enum action_kind kind)
 {
     return kind == ACTION_PREPARE || kind == ACTION_SUBMIT || kind == ACTION_FORMAT;
 }
 
-static inline bool of_scripts(enum action_kind kind)
+static bool of_scripts(enum action_kind kind)
 {
     return !local(kind) && kind != ACTION_READ && kind != ACTION_READ_OWN;
 }
 
 /* The scripts and the list of our own entries share a connection, so the answer of the list comes after theirs. */
-static inline void answer_after_scripts(const struct peer *peer, struct call *list)
+static void answer_after_scripts(const struct peer *peer, struct call *list)
 {
     for (int i = 0; i < peer->call_count; i++) {
         const struct call *call = peer->calls[i];
@@ -32,7 +23,7 @@ static inline void answer_after_scripts(const struct peer *peer, struct call *li
 }
 
 /* Returns whether the answer of a list has to wait for that of a script. */
-static inline bool waits_for_scripts(const struct peer *peer, const struct call *list)
+static bool waits_for_scripts(const struct peer *peer, const struct call *list)
 {
     bool waits = false;
     for (int i = 0; i < peer->call_count && list->kind == ACTION_LIST_OWN; i++) {
@@ -42,13 +33,13 @@ static inline bool waits_for_scripts(const struct peer *peer, const struct call 
     return waits;
 }
 
-static inline bool holds_unsendable(struct world *world, const struct call *call)
+static bool holds_unsendable(struct world *world, const struct call *call)
 {
     const struct request *first = call->kind == ACTION_SETTLE ? call->action.requests.first : NULL;
     return first && first->lifetime.outcome == OUTCOME_DONE && item_of(world, first)->kind == UNSENDABLE;
 }
 
-static inline void run_call(struct world *world, struct peer *peer, struct call *call)
+static void run_call(struct world *world, struct peer *peer, struct call *call)
 {
     struct request_list *requests = &call->action.requests;
     call->ran = true;
@@ -122,19 +113,19 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
 
 /* --- processes --- */
 
-static inline void drop_call(struct peer *peer, int at)
+void drop_call(struct peer *peer, int at)
 {
     free(peer->calls[at]);
     peer->calls[at] = peer->calls[--peer->call_count];
 }
 
-static inline void new_name(struct world *world, struct peer *peer)
+static void new_name(struct world *world, struct peer *peer)
 {
     peer->name = world->names++;
     assert_true(world->names < NAMES);
 }
 
-static inline void start(struct world *world, struct peer *peer)
+void start(struct world *world, struct peer *peer)
 {
     struct err err;
     *peer = (struct peer){.devices = world->options.devices,
@@ -148,7 +139,7 @@ static inline void start(struct world *world, struct peer *peer)
     peer->wakes_at = UINT64_MAX;
 }
 
-static inline void add_stats(struct world *world, const struct peer *peer)
+static void add_stats(struct world *world, const struct peer *peer)
 {
     struct worker_stats stats = worker_stats(peer->worker), *sum = &world->counts.workers;
     sum->batches_bisected += stats.batches_bisected;
@@ -163,8 +154,7 @@ static inline void add_stats(struct world *world, const struct peer *peer)
     sum->strays += stats.strays;
 }
 
-/* A worker ends: its calls may still take effect, its requests are freed with it. */
-static inline void end_peer(struct world *world, struct peer *peer)
+void end_peer(struct world *world, struct peer *peer)
 {
     int process = process_of(world, peer), lane = (int)(peer - world->peers) - process;
     exclusive_end(&world->exclusive[process], (size_t)lane, world->now);
@@ -181,8 +171,7 @@ static inline void end_peer(struct world *world, struct peer *peer)
     start(world, peer);
 }
 
-/* The process dies, with all of its workers. */
-static inline void kill_peer(struct world *world, struct peer *peer)
+void kill_peer(struct world *world, struct peer *peer)
 {
     int process = process_of(world, peer);
     size_t count = world->exclusive[process].count;
@@ -196,7 +185,7 @@ static inline void kill_peer(struct world *world, struct peer *peer)
     for (size_t lane = 0; lane < count; lane++) { end_peer(world, &world->peers[(size_t)process + lane]); }
 }
 
-static inline void connect_peer(struct world *world, struct peer *peer)
+static void connect_peer(struct world *world, struct peer *peer)
 {
     peer->connected = true;
     peer->lease_lost = false;
@@ -220,7 +209,7 @@ struct written {
     size_t count;
 };
 
-static inline void PRINTF_LIKE(3, 4) put(struct written *to, const char *name, const char *format, ...)
+static void PRINTF_LIKE(3, 4) put(struct written *to, const char *name, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -233,7 +222,7 @@ static inline void PRINTF_LIKE(3, 4) put(struct written *to, const char *name, c
     to->count++;
 }
 
-static inline void put_texts(struct written *to, const struct item *item)
+static void put_texts(struct written *to, const struct item *item)
 {
     char inputs[TEXT_PUT] = "[";
     if (item->rows == 1) {
@@ -247,13 +236,13 @@ static inline void put_texts(struct written *to, const struct item *item)
     put(to, "inputs", "%s]", inputs);
 }
 
-static inline void put_name(struct written *to, const char *field, const struct item *item)
+static void put_name(struct written *to, const char *field, const struct item *item)
 {
     static const char *const prefixes[CLASS_COUNT] = {"high:", "", "low:"};
     put(to, field, "%s%" PRIu64 "-%" PRIu64, prefixes[item->class], item->name_ms, item->name_seq);
 }
 
-static inline void write_fields(const struct world *world, const struct item *item, bool unread, struct written *to)
+static void write_fields(const struct world *world, const struct item *item, bool unread, struct written *to)
 {
     to->count = 0;
     if (unread) {
@@ -285,7 +274,7 @@ static inline void write_fields(const struct world *world, const struct item *it
     if (item->expires_ms != 0) { put(to, "expires_in", "%" PRIu64, item->expires_ms - item->name_ms); }
 }
 
-static inline struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
+static struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
 {
     const struct item *item = &world->items[call->got[i]];
     if (call->kind == ACTION_READ_OWN && call->action.read.own == OWN_IDS) {
@@ -305,7 +294,7 @@ static inline struct entry entry_of(const struct world *world, const struct call
 }
 
 /* Returns whether the call brings a text that kills every worker that reads it. */
-static inline bool kills_reader(struct world *world, const struct peer *peer, const struct call *call)
+static bool kills_reader(struct world *world, const struct peer *peer, const struct call *call)
 {
     bool kills = false;
     if (call->kind == ACTION_READ_OWN && call->action.read.own != OWN_ENTRIES) { return false; }
@@ -317,7 +306,7 @@ static inline bool kills_reader(struct world *world, const struct peer *peer, co
     return kills;
 }
 
-static inline void answer_entries(struct world *world, struct peer *peer, struct call *call)
+static void answer_entries(struct world *world, struct peer *peer, struct call *call)
 {
     if (kills_reader(world, peer, call)) {
         kill_peer(world, peer);
@@ -346,14 +335,14 @@ static inline void answer_entries(struct world *world, struct peer *peer, struct
 
 /* --- answers --- */
 
-static inline bool brings_entries(enum action_kind kind)
+static bool brings_entries(enum action_kind kind)
 {
     return kind == ACTION_READ || kind == ACTION_READ_OWN || kind == ACTION_RECLAIM || kind == ACTION_SHED ||
            kind == ACTION_FAIR || kind == ACTION_SWEEP;
 }
 
 /* A lonely run ends when Redis has answered its settle, or when it never began. */
-static inline void quarantine_ended(struct peer *peer, const struct call *call)
+static void quarantine_ended(struct peer *peer, const struct call *call)
 {
     for (const struct request *request = call->action.requests.first; request != NULL; request = request->next) {
         if (request == peer->lonely && !call->failed &&
@@ -365,7 +354,7 @@ static inline void quarantine_ended(struct peer *peer, const struct call *call)
     }
 }
 
-static inline void hear_pulse(struct peer *peer, const struct call *call)
+static void hear_pulse(struct peer *peer, const struct call *call)
 {
     peer->pulsed = true;
     if (call->failed) { return; }
@@ -379,7 +368,7 @@ static inline void hear_pulse(struct peer *peer, const struct call *call)
     peer->draining |= call->pulse.command == EVENT_DRAIN;
 }
 
-static inline void answer(struct world *world, struct peer *peer, struct call *call)
+static void answer(struct world *world, struct peer *peer, struct call *call)
 {
     static const enum event_kind events[] = {
         [ACTION_PREPARE] = EVENT_PREPARED,    [ACTION_FORMAT] = EVENT_FORMATTED,
@@ -416,8 +405,7 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
     step(world, peer, &event);
 }
 
-/* Fails all calls that are out, although those sent first may have taken effect; then sends the event itself. */
-static inline void disconnect(struct world *world, struct peer *peer, enum loss loss)
+void disconnect(struct world *world, struct peer *peer, enum loss loss)
 {
     peer->loss = loss;
     struct call *broken[CALLS];
@@ -445,7 +433,7 @@ static inline void disconnect(struct world *world, struct peer *peer, enum loss 
 }
 
 /* Which of the two connections Redis closes over what a call sends or brings; LOSS_OTHER: none. */
-static inline enum loss closes(struct world *world, const struct call *call)
+static enum loss closes(struct world *world, const struct call *call)
 {
     bool own = call->kind == ACTION_READ_OWN, reads = own || call->kind == ACTION_READ, brings = false;
     for (int i = 0; i < call->got_count && !(own && call->action.read.own != OWN_ENTRIES); i++) {
@@ -458,14 +446,14 @@ static inline enum loss closes(struct world *world, const struct call *call)
 
 /* --- actions, each checked against the contract --- */
 
-static inline int out(const struct peer *peer, enum action_kind kind)
+static int out(const struct peer *peer, enum action_kind kind)
 {
     int count = 0;
     for (int i = 0; i < peer->call_count; i++) { count += peer->calls[i]->kind == kind; }
     return count;
 }
 
-static inline void check_lists(const struct action *action, uint32_t most)
+static void check_lists(const struct action *action, uint32_t most)
 {
     size_t bytes = 0;
     uint32_t count = 0, refused = 0;
@@ -482,7 +470,7 @@ static inline void check_lists(const struct action *action, uint32_t most)
 }
 
 /* A reply that was sent when the connection was lost is sent again with nothing else that may be to blame. */
-static inline void check_proof(struct world *world, const struct peer *peer, const struct action *action)
+static void check_proof(struct world *world, const struct peer *peer, const struct action *action)
 {
     static const enum action_kind claims[] = {ACTION_RECLAIM, ACTION_SHED, ACTION_FAIR, ACTION_SWEEP, ACTION_MEND};
     if (action->requests.first->lifetime.cuts == 0) { return; }
@@ -496,7 +484,7 @@ static inline void check_proof(struct world *world, const struct peer *peer, con
 
 /* Asserts that in this process no call is out that brings or works on requests, except for batches of this worker if
  * `batches`. */
-static inline void check_alone(struct world *world, const struct peer *peer, bool batches)
+static void check_alone(struct world *world, const struct peer *peer, bool batches)
 {
     static const enum action_kind kinds[] = {ACTION_READ,  ACTION_READ_OWN, ACTION_RECLAIM, ACTION_SHED,  ACTION_FAIR,
                                              ACTION_SWEEP, ACTION_PREPARE,  ACTION_FORMAT,  ACTION_SUBMIT};
@@ -512,7 +500,7 @@ static inline void check_alone(struct world *world, const struct peer *peer, boo
     }
 }
 
-static inline bool on_record(const struct item *item, int name)
+static bool on_record(const struct item *item, int name)
 {
     bool is = false;
     for (int i = 0; i < item->group_count; i++) { is |= item->groups[i] == name; }
@@ -521,7 +509,7 @@ static inline bool on_record(const struct item *item, int name)
 
 /* While a suspect runs alone nothing else may start, and it starts only charged and with nothing else running. Any
  * other suspect starts only when its run in a group is on record. */
-static inline void check_lonely(struct world *world, struct peer *peer, const struct request *request)
+static void check_lonely(struct world *world, struct peer *peer, const struct request *request)
 {
     const struct item *item = item_of(world, request);
     if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) { peer->lonely = NULL; }
@@ -546,7 +534,7 @@ static inline void check_lonely(struct world *world, struct peer *peer, const st
 }
 
 /* Nothing starts before it is due or after it has expired, by a clock that may be as old as the last pulse's answer. */
-static inline void check_time(const struct world *world, const struct request *request)
+static void check_time(const struct world *world, const struct request *request)
 {
     const struct item *item = &world->items[index_of(world, request)];
     uint64_t now_ms = redis_ms(world);
@@ -557,7 +545,7 @@ static inline void check_time(const struct world *world, const struct request *r
 }
 
 /* The number of batches out that run in spare time, or not, as this one does. */
-static inline int out_alike(const struct peer *peer, const struct batch *batch)
+static int out_alike(const struct peer *peer, const struct batch *batch)
 {
     int count = 0;
     for (int i = 0; i < (int)peer->call_count; i++) {
@@ -567,7 +555,7 @@ static inline int out_alike(const struct peer *peer, const struct batch *batch)
     return count;
 }
 
-static inline void check_batch(struct world *world, struct peer *peer, const struct batch *batch)
+static void check_batch(struct world *world, struct peer *peer, const struct batch *batch)
 {
     uint64_t most = world->options.max_batch_tokens;
     assert_in_range(out_alike(peer, batch), 0,
@@ -590,14 +578,14 @@ struct sums {
     uint32_t count[CLASS_COUNT];
 };
 
-static inline void sum_up(void *context, const struct request *request)
+static void sum_up(void *context, const struct request *request)
 {
     struct sums *sums = context;
     sums->tokens[request->identity.class] += request->identity.origin == ORIGIN_FAIR ? 0 : request->tokens;
     sums->count[request->identity.class] += request->identity.origin != ORIGIN_FAIR;
 }
 
-static inline void check_read(struct world *world, struct peer *peer, const struct action *action)
+static void check_read(struct world *world, struct peer *peer, const struct action *action)
 {
     struct sums sums = {{0}, {0}};
     uint64_t low = (uint64_t)peer->batches_out * world->options.max_batch_tokens;
@@ -614,7 +602,7 @@ static inline void check_read(struct world *world, struct peer *peer, const stru
 }
 
 /* Asserts that a worker that drains, has lost its lease, is quiet, or knows that the queue is closed claims nothing. */
-static inline void check_claims(const struct peer *peer)
+static void check_claims(const struct peer *peer)
 {
     assert_true(peer->pulsed && !peer->closed && !peer->quiet && !peer->draining && !peer->lease_lost);
     assert_int_equal(peer->turn, TURN_TOGETHER);
@@ -622,7 +610,7 @@ static inline void check_claims(const struct peer *peer)
 
 /* Asserts that it is the housekeeper. Two may be for a moment: the earlier one may not know yet that its time is over.
  */
-static inline void check_housekeeper(struct world *world, const struct peer *peer)
+static void check_housekeeper(struct world *world, const struct peer *peer)
 {
     assert_true(peer->housekeeper);
     for (int i = 0; i < WORKERS; i++) {
@@ -631,7 +619,7 @@ static inline void check_housekeeper(struct world *world, const struct peer *pee
     }
 }
 
-static inline void check_action(struct world *world, struct peer *peer, const struct action *action)
+static void check_action(struct world *world, struct peer *peer, const struct action *action)
 {
     bool redis = !local(action->kind) && action->kind != ACTION_EXCLUSIVE && action->kind != ACTION_TOGETHER;
     if (redis && action->kind != ACTION_EXIT) { assert_true(peer->connected); }
@@ -728,7 +716,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
     }
 }
 
-static inline void enqueue_call(struct world *world, struct peer *peer, const struct action *action)
+static void enqueue_call(struct world *world, struct peer *peer, const struct action *action)
 {
     assert_true(peer->call_count < CALLS);
     struct call *call = calloc(1, sizeof(*call));
@@ -752,7 +740,7 @@ static inline void enqueue_call(struct world *world, struct peer *peer, const st
     peer->calls[peer->call_count++] = call;
 }
 
-static inline void unblock(struct world *world, struct peer *peer)
+static void unblock(struct world *world, struct peer *peer)
 {
     if (chance(world, 4) == 0) { /* it may be there before the read is */
         return;
@@ -764,7 +752,7 @@ static inline void unblock(struct world *world, struct peer *peer)
     }
 }
 
-static inline void rejoin(struct world *world, struct peer *peer)
+static void rejoin(struct world *world, struct peer *peer)
 {
     peer->connected = false;
     new_name(world, peer);
@@ -773,7 +761,7 @@ static inline void rejoin(struct world *world, struct peer *peer)
 }
 
 /* A watchdog may end only a worker that a hanging text holds up. */
-static inline void leave(struct world *world, struct peer *peer, const struct action *action)
+static void leave(struct world *world, struct peer *peer, const struct action *action)
 {
     bool hangs = false;
     for (int i = 0; i < peer->call_count; i++) {
@@ -788,7 +776,7 @@ static inline void leave(struct world *world, struct peer *peer, const struct ac
     world->dead[peer->name] |= !action->exit.clean;
 }
 
-static inline void execute(struct world *world, struct peer *peer)
+static void execute(struct world *world, struct peer *peer)
 {
     int process = process_of(world, peer);
     size_t lane = (size_t)(peer - world->peers - process);
@@ -815,7 +803,7 @@ static inline void execute(struct world *world, struct peer *peer)
     }
 }
 
-static inline void step(struct world *world, struct peer *peer, const struct event *event)
+void step(struct world *world, struct peer *peer, const struct event *event)
 {
     if (peer->exited) { return; }
     world->actions.count = 0;
@@ -825,7 +813,7 @@ static inline void step(struct world *world, struct peer *peer, const struct eve
     tell_turns(world, process_of(world, peer));
 }
 
-static inline bool all_rest(const struct world *world, int process)
+static bool all_rest(const struct world *world, int process)
 {
     bool rest = true;
     for (size_t lane = 0; lane < world->exclusive[process].count; lane++) {
@@ -834,7 +822,7 @@ static inline bool all_rest(const struct world *world, int process)
     return rest;
 }
 
-static inline void tell_turns(struct world *world, int process)
+void tell_turns(struct world *world, int process)
 {
     size_t lane;
     struct event event = {.kind = EVENT_TURN};
@@ -846,7 +834,7 @@ static inline void tell_turns(struct world *world, int process)
 
 /* --- time --- */
 
-static inline bool readable(const struct world *world, const struct action *read)
+static bool readable(const struct world *world, const struct action *read)
 {
     for (int i = world->gone; i < world->added; i++) {
         if (world->items[i].place == IN_STREAM && !world->items[i].read && !world->items[i].deleted &&
@@ -857,14 +845,14 @@ static inline bool readable(const struct world *world, const struct action *read
     return false;
 }
 
-static inline uint64_t call_time(const struct world *world, const struct call *call)
+static uint64_t call_time(const struct world *world, const struct call *call)
 {
     if (call->ran) { return call->answers_at; }
     if (call->kind != ACTION_READ || readable(world, &call->action)) { return call->runs_at; }
     return call->runs_at + call->action.read.block_ms * NS_PER_MS;
 }
 
-static inline void advance_peer(struct world *world, struct peer *peer)
+void advance_peer(struct world *world, struct peer *peer)
 {
     if (peer->paused_until > world->now) { return; }
     if (!peer->connected && peer->connects_at <= world->now) {
@@ -898,7 +886,7 @@ static inline void advance_peer(struct world *world, struct peer *peer)
     }
 }
 
-static inline uint64_t peer_time(const struct world *world, const struct peer *peer)
+uint64_t peer_time(const struct world *world, const struct peer *peer)
 {
     uint64_t next = peer->wakes_at;
     if (!peer->connected && peer->connects_at < next) { next = peer->connects_at; }
@@ -911,5 +899,3 @@ static inline uint64_t peer_time(const struct world *world, const struct peer *p
     next = next < world->now ? world->now : next;
     return next < peer->paused_until ? peer->paused_until : next;
 }
-
-#endif
