@@ -26,21 +26,20 @@ struct asked {
     uint32_t failed_index;
 };
 
-struct rows_bench {
-    struct bench basic;
+static struct fake_engine {
     uint64_t random;
     struct asked asked[ENTRIES]; /* by entry id - 1 */
     uint32_t entries;
     bool shuffled; /* answers come in any order */
 
-    /* The engine. */
+    /* The fake. */
     bool bad[NUMBERS], infinite[NUMBERS];
     int flaky[NUMBERS]; /* passes that are still to fail */
     uint32_t memory;    /* a batch of several rows and more tokens than this is out of memory */
     int forwards, most_rows, charges;
     uint32_t most_tokens; /* of batches of several rows */
     bool device_lost;
-};
+} fake;
 
 static inline struct worker_options rows_options(void)
 {
@@ -51,59 +50,58 @@ static inline struct worker_options rows_options(void)
     return options;
 }
 
-static inline uint32_t rows_chance(struct rows_bench *bench, uint32_t below)
+static inline uint32_t rows_chance(uint32_t below)
 {
-    bench->random = bench->random * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((bench->random >> 33) % below);
+    fake.random = fake.random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((fake.random >> 33) % below);
 }
 
-static inline struct asked *asked_of(struct rows_bench *bench, const struct request *request)
+static inline struct asked *asked_of(const struct request *request)
 {
-    return &bench->asked[request->identity.entry.ms - 1];
+    return &fake.asked[request->identity.entry.ms - 1];
 }
 
 /* Gives the worker the entries that rows_ask has made since the last time. */
-static inline void rows_give(struct rows_bench *bench, enum read_source source, enum request_class class, uint32_t from)
+static inline void rows_give(enum read_source source, enum request_class class, uint32_t from)
 {
     static struct entry entries[ENTRIES];
     static struct entry_field fields[ENTRIES][2];
     static char expires[ENTRIES][24];
-    uint32_t count = bench->entries - from;
+    uint32_t count = fake.entries - from;
     for (uint32_t i = 0; i < count; i++) {
         snprintf(expires[i], sizeof(expires[i]), "%llu",
-                 (unsigned long long)bench->asked[from + i].expires_at_ms - (from + i + 1)); /* from the id on */
+                 (unsigned long long)fake.asked[from + i].expires_at_ms - (from + i + 1)); /* from the id on */
         fields[i][0] = (struct entry_field){"text", 4, "word", 4};
         fields[i][1] = (struct entry_field){"expires_in", 10, expires[i], strlen(expires[i])};
         entries[i] = (struct entry){.class = class,
                                     .id = {from + i + 1, 0},
-                                    .origin = bench->asked[from + i].origin,
-                                    .group_run = bench->asked[from + i].group_run,
+                                    .origin = fake.asked[from + i].origin,
+                                    .group_run = fake.asked[from + i].group_run,
                                     .fields = fields[i],
-                                    .field_count = bench->asked[from + i].expires_at_ms == 0 ? 1 : 2};
+                                    .field_count = fake.asked[from + i].expires_at_ms == 0 ? 1 : 2};
     }
-    send(&bench->basic,
-         (struct event){.kind = EVENT_ENTRIES,
+    send((struct event){.kind = EVENT_ENTRIES,
                         .entries = {.source = source, .class = class, .entries = entries, .count = count}});
 }
 
 /* Makes `count` entries like this one; the numbers of each begin where the last one's ended. */
-static inline void rows_ask(struct rows_bench *bench, enum request_class class, uint32_t count, struct asked asked)
+static inline void rows_ask(enum request_class class, uint32_t count, struct asked asked)
 {
-    uint32_t from = bench->entries;
+    uint32_t from = fake.entries;
     for (uint32_t i = 0; i < count; i++) {
-        assert_true(bench->entries < ENTRIES);
-        bench->asked[bench->entries++] = asked;
+        assert_true(fake.entries < ENTRIES);
+        fake.asked[fake.entries++] = asked;
         asked.number += (int)asked.rows * asked.step;
     }
-    (void)take(&bench->basic, asked.origin == ORIGIN_RECLAIMED ? ACTION_RECLAIM : ACTION_READ);
-    rows_give(bench, asked.origin == ORIGIN_RECLAIMED ? READ_RECLAIM : READ_NEW, class, from);
+    (void)take(asked.origin == ORIGIN_RECLAIMED ? ACTION_RECLAIM : ACTION_READ);
+    rows_give(asked.origin == ORIGIN_RECLAIMED ? READ_RECLAIM : READ_NEW, class, from);
 }
 
 /* --- the executor --- */
 
-static inline void rows_prepare(struct rows_bench *bench, struct request *request)
+static inline void rows_prepare(struct request *request)
 {
-    const struct asked *asked = asked_of(bench, request);
+    const struct asked *asked = asked_of(request);
     size_t floats = (size_t)asked->rows * DIM, ids = (size_t)asked->rows * asked->tokens;
     struct row *rows = calloc(1, asked->rows * sizeof(*rows) + floats * sizeof(float) + ids * sizeof(int32_t));
     assert_non_null(rows);
@@ -124,54 +122,54 @@ static inline void rows_prepare(struct rows_bench *bench, struct request *reques
     }
 }
 
-static inline enum status rows_run(struct rows_bench *bench, struct batch *batch)
+static inline enum status rows_run(struct batch *batch)
 {
     enum status status = STATUS_OK;
     const struct engine_batch *engine = &batch->engine;
-    bench->forwards++;
-    bench->most_rows = (int)engine->rows > bench->most_rows ? (int)engine->rows : bench->most_rows;
-    if (engine->rows > 1 && engine->extent > bench->most_tokens) { bench->most_tokens = engine->extent; }
+    fake.forwards++;
+    fake.most_rows = (int)engine->rows > fake.most_rows ? (int)engine->rows : fake.most_rows;
+    if (engine->rows > 1 && engine->extent > fake.most_tokens) { fake.most_tokens = engine->extent; }
     for (uint32_t i = 0; i < engine->rows; i++) {
         int number = engine->ids[engine->start[i]];
-        bool flaky = bench->flaky[number] > 0;
-        bench->flaky[number] -= flaky;
-        if (bench->bad[number] || flaky) {
+        bool flaky = fake.flaky[number] > 0;
+        fake.flaky[number] -= flaky;
+        if (fake.bad[number] || flaky) {
             status = STATUS_INTERNAL;
-        } else if (bench->infinite[number] && status == STATUS_OK) {
+        } else if (fake.infinite[number] && status == STATUS_OK) {
             status = STATUS_NON_FINITE;
         }
         for (int d = 0; d < DIM; d++) {
-            engine->output[i * DIM + (uint32_t)d] = bench->infinite[number] ? (float)INFINITY : (float)number + 0.25f;
+            engine->output[i * DIM + (uint32_t)d] = fake.infinite[number] ? (float)INFINITY : (float)number + 0.25f;
         }
     }
-    if (engine->rows > 1 && engine->extent > bench->memory) { status = STATUS_NO_MEMORY; }
-    if (bench->device_lost) { status = STATUS_DEVICE_LOST; }
+    if (engine->rows > 1 && engine->extent > fake.memory) { status = STATUS_NO_MEMORY; }
+    if (fake.device_lost) { status = STATUS_DEVICE_LOST; }
     return status;
 }
 
 /* Every row must have its own number's vector, whichever batch computed it. */
-static inline void rows_format(struct rows_bench *bench, struct request *request)
+static inline void rows_format(struct request *request)
 {
-    const struct asked *asked = asked_of(bench, request);
+    const struct asked *asked = asked_of(request);
     assert_int_equal(request->rows_out, 0);
     assert_int_equal(request->rows_left, 0);
     for (uint32_t r = 0; r < asked->rows; r++) {
         int number = asked->number + (int)r * asked->step;
         for (int d = 0; d < DIM; d++) {
             float value = request->rows[r].output[d];
-            if (bench->infinite[number]) {
+            if (fake.infinite[number]) {
                 assert_true(value > 1e30f);
             } else {
                 assert_true(value == (float)number + 0.25f);
             }
         }
-        if (bench->infinite[number]) { request_fail(request, CODE_NON_FINITE, "not finite"); }
+        if (fake.infinite[number]) { request_fail(request, CODE_NON_FINITE, "not finite"); }
     }
 }
 
-static inline void rows_settle(struct rows_bench *bench, struct request *request)
+static inline void rows_settle(struct request *request)
 {
-    struct asked *asked = asked_of(bench, request);
+    struct asked *asked = asked_of(request);
     asked->ends++;
     asked->outcome = request->lifetime.outcome;
     asked->code = request->retry.code;
@@ -179,38 +177,38 @@ static inline void rows_settle(struct rows_bench *bench, struct request *request
     assert_int_equal(request->rows_out, 0);
 }
 
-static inline void rows_answer(struct rows_bench *bench, struct action action)
+static inline void rows_answer(struct action action)
 {
     struct event event = {.requests = action.requests};
     switch (action.kind) {
     case ACTION_PREPARE:
         event.kind = EVENT_PREPARED;
         for (struct request *request = action.requests.first; request != NULL; request = request->next) {
-            rows_prepare(bench, request);
+            rows_prepare(request);
         }
         break;
     case ACTION_SUBMIT:
         event = (struct event){.kind = EVENT_BATCH, .batch = action.batch};
-        action.batch->status = rows_run(bench, action.batch);
-        action.batch->started_ns = action.batch->finished_ns = bench->basic.now;
+        action.batch->status = rows_run(action.batch);
+        action.batch->started_ns = action.batch->finished_ns = bench.now;
         break;
     case ACTION_FORMAT:
         event.kind = EVENT_FORMATTED;
         for (struct request *request = action.requests.first; request != NULL; request = request->next) {
-            rows_format(bench, request);
+            rows_format(request);
         }
         break;
     case ACTION_SETTLE:
         event.kind = EVENT_SETTLED;
         for (struct request *request = action.requests.first; request != NULL; request = request->next) {
-            rows_settle(bench, request);
+            rows_settle(request);
         }
         break;
     case ACTION_RELEASE:
         event.kind = EVENT_RELEASED;
         for (struct request *request = action.requests.first; request != NULL; request = request->next) {
             assert_int_equal(request->rows_out, 0);
-            asked_of(bench, request)->released++;
+            asked_of(request)->released++;
         }
         break;
     case ACTION_RECORD_RUN:
@@ -218,12 +216,12 @@ static inline void rows_answer(struct rows_bench *bench, struct action action)
         for (struct request *request = action.requests.first; request != NULL; request = request->next) {
             request->retry.quarantine_runs += request->retry.quarantined;
         }
-        bench->charges++;
+        fake.charges++;
         break;
     default:
         fail_msg("action %d is not answered here", action.kind);
     }
-    send(&bench->basic, event);
+    send(event);
 }
 
 static inline bool rows_local(enum action_kind kind)
@@ -233,47 +231,41 @@ static inline bool rows_local(enum action_kind kind)
 }
 
 /* Answers the first (or, if shuffled, any) of the actions that can be answered here; false when there is none. */
-static inline bool rows_answer_one(struct rows_bench *bench)
+static inline bool rows_answer_one(void)
 {
     size_t able[MOST], count = 0;
-    for (size_t i = 0; i < bench->basic.count; i++) {
-        if (rows_local(bench->basic.out[i].kind)) { able[count++] = i; }
+    for (size_t i = 0; i < bench.count; i++) {
+        if (rows_local(bench.out[i].kind)) { able[count++] = i; }
     }
     if (count == 0) { return false; }
-    rows_answer(bench, take_at(&bench->basic, able[bench->shuffled ? rows_chance(bench, (uint32_t)count) : 0]));
+    rows_answer(take_at(able[fake.shuffled ? rows_chance((uint32_t)count) : 0]));
     return true;
 }
 
-static inline void rows_run_all(struct rows_bench *bench)
+static inline void rows_run_all(void)
 {
-    while (rows_answer_one(bench))
+    while (rows_answer_one())
         ;
 }
 
-static inline void rows_prepare_all(struct rows_bench *bench)
+static inline void rows_prepare_all(void)
 {
-    while (waiting(&bench->basic, ACTION_PREPARE) > 0) { rows_answer(bench, take(&bench->basic, ACTION_PREPARE)); }
+    while (waiting(ACTION_PREPARE) > 0) { rows_answer(take(ACTION_PREPARE)); }
 }
 
-static inline struct rows_bench *rows_begin(struct worker_options options)
+static inline void rows_begin(struct worker_options options)
 {
-    static struct rows_bench bench;
-    bench = (struct rows_bench){.basic = begin(options), .memory = UINT32_MAX, .random = 7};
-    assert_int_equal(waiting(&bench.basic, ACTION_READ), 1);
-    return &bench;
+    begin(options);
+    fake = (struct fake_engine){.memory = UINT32_MAX, .random = 7};
+    assert_int_equal(waiting(ACTION_READ), 1);
 }
 
-static inline void rows_end(struct rows_bench *bench)
-{
-    worker_close(bench->basic.worker);
-}
-
-static inline void rows_expect(const struct rows_bench *bench, uint32_t from, uint32_t count, enum outcome outcome)
+static inline void rows_expect(uint32_t from, uint32_t count, enum outcome outcome)
 {
     for (uint32_t i = from; i < from + count; i++) {
-        assert_int_equal(bench->asked[i].ends, 1);
-        assert_int_equal(bench->asked[i].outcome, outcome);
-        assert_int_equal(bench->asked[i].released, 0);
+        assert_int_equal(fake.asked[i].ends, 1);
+        assert_int_equal(fake.asked[i].outcome, outcome);
+        assert_int_equal(fake.asked[i].released, 0);
     }
 }
 

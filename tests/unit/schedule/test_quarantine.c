@@ -1,225 +1,199 @@
 /* Suspects: groups, runs alone, poison; and the gate of a process: the turns of its three workers. */
 #include "worker_bench.h"
 
-static void reclaimed(struct bench *bench, size_t count)
+static void reclaimed(size_t count)
 {
-    tick_after_ms(bench, 600);
-    (void)take(bench, ACTION_RECLAIM);
-    give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, count);
+    take_reclaim();
+    give(READ_RECLAIM, ORIGIN_RECLAIMED, count);
 }
 
 /* They are charged with one call before they start; from then on they are requests like others. */
-TEST(suspects_run_in_groups)
+WORKER_TEST(suspects_run_in_groups)
 {
     struct worker_options options = default_options();
     options.max_batch_rows = 32;
     options.max_batch_tokens = 1000;
-    struct bench bench = begin(options);
-    reclaimed(&bench, 100);
-    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    begin(options);
+    reclaimed(100);
+    struct action charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 64);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_RECORD_RUN), 0);
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 2);
-    read_new(&bench, 3);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 3);
-    prepare_all(&bench, 4);
-    uint32_t rows = answer_batch(&bench, STATUS_OK);
-    while (rows < 64 + 3) { rows += answer_batch(&bench, STATUS_OK); }
-    format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* nobody has ended yet */
-    while (waiting(&bench, ACTION_SETTLE) > 0) { (void)settle(&bench, false); }
-    charge = take(&bench, ACTION_RECORD_RUN);
+    assert_int_equal(waiting(ACTION_PREPARE) + waiting(ACTION_RECORD_RUN), 0);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, false);
+    assert_int_equal(waiting(ACTION_PREPARE), 2);
+    read_new(3);
+    assert_int_equal(waiting(ACTION_PREPARE), 3);
+    prepare_all(4);
+    uint32_t rows = answer_batch(STATUS_OK);
+    while (rows < 64 + 3) { rows += answer_batch(STATUS_OK); }
+    format_all();
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0); /* nobody has ended yet */
+    settle_all();
+    charge = take(ACTION_RECORD_RUN);
     assert_in_range(charge.requests.count, 32, 36);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
-    worker_close(bench.worker);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0);
 }
 
-static void reclaimed_of(struct bench *bench, enum request_class class, size_t count)
+static void reclaimed_of(enum request_class class, size_t count)
 {
     static struct entry entries[MOST];
     static const struct entry_field field = {"text", 4, "word", 4};
     for (size_t i = 0; i < count; i++) {
         entries[i] = (struct entry){.class = class,
-                                    .id = {++bench->next_entry, 0},
+                                    .id = {++bench.next_entry, 0},
                                     .origin = ORIGIN_RECLAIMED,
                                     .fields = &field,
                                     .field_count = 1};
     }
-    send(bench,
-         (struct event){
-             .kind = EVENT_ENTRIES,
-             .entries = {.source = READ_RECLAIM, .class = class, .entries = entries, .count = count, .more = true}});
+    send((struct event){
+        .kind = EVENT_ENTRIES,
+        .entries = {.source = READ_RECLAIM, .class = class, .entries = entries, .count = count, .more = true}});
 }
 
 /* Beside online requests bulk work may wait: it has half of a group at most, and the others go before it. */
-TEST(bulk_suspects_hold_up_no_others)
+WORKER_TEST(bulk_suspects_hold_up_no_others)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 2);
-    tick_after_ms(&bench, 600);
-    (void)take(&bench, ACTION_RECLAIM);
-    reclaimed_of(&bench, CLASS_LOW, 100);
-    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    read_new(2);
+    take_reclaim();
+    reclaimed_of(CLASS_LOW, 100);
+    struct action charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 32);
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
-    (void)take(&bench, ACTION_RECLAIM);
-    reclaimed_of(&bench, CLASS_HIGH, 5);
-    charge = take(&bench, ACTION_RECORD_RUN);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, false);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0);
+    (void)take(ACTION_RECLAIM);
+    reclaimed_of(CLASS_HIGH, 5);
+    charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 5);
     assert_int_equal(charge.requests.first->identity.class, CLASS_HIGH);
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
-    worker_close(bench.worker);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, false);
 }
 
 /* It is charged before it starts; nothing else starts, and nothing is read, until its settle is confirmed. */
-TEST(a_suspect_with_a_crash_on_record_runs_alone)
+WORKER_TEST(a_suspect_with_a_crash_on_record_runs_alone)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 600);
-    (void)take(&bench, ACTION_RECLAIM);
-    give_loners(&bench, 2);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* a read is out */
-    read_new(&bench, 2);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_READ), 0);
-    answer_chores(&bench);
-    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    take_reclaim();
+    give_loners(2);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0); /* a read is out */
+    read_new(2);
+    assert_int_equal(waiting(ACTION_PREPARE) + waiting(ACTION_READ), 0);
+    answer_chores();
+    struct action charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 1);
     charge.requests.first->retry.quarantine_runs = 1;
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
-    prepare_all(&bench, 4);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
-    format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_RECORD_RUN), 0);
-    tick_after_ms(&bench, EXCLUSIVE_SLICE_MS);
-    settle(&bench, false);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* its time is over */
-    assert_int_equal(waiting(&bench, ACTION_READ), 1);
-    prepare_all(&bench, 4);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
-    format_all(&bench);
-    settle(&bench, false);
-    tick_after_ms(&bench, EXCLUSIVE_SLICE_MS);
-    come_to_rest(&bench);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 1);
-    worker_close(bench.worker);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, false);
+    prepare_all(4);
+    assert_int_equal(answer_batch(STATUS_OK), 1);
+    format_all();
+    assert_int_equal(waiting(ACTION_PREPARE) + waiting(ACTION_RECORD_RUN), 0);
+    tick_after_ms(EXCLUSIVE_SLICE_MS);
+    settle(false);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0); /* its time is over */
+    assert_int_equal(waiting(ACTION_READ), 1);
+    prepare_all(4);
+    assert_int_equal(answer_batch(STATUS_OK), 2);
+    format_all();
+    settle(false);
+    tick_after_ms(EXCLUSIVE_SLICE_MS);
+    come_to_rest();
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 1);
 }
 
 /* The crash was not known until the answer came: the suspect then joins those that run alone. */
-TEST(who_has_a_crash_on_record_is_for_no_group)
+WORKER_TEST(who_has_a_crash_on_record_is_for_no_group)
 {
-    struct bench bench = begin(default_options());
-    reclaimed(&bench, 3);
-    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    reclaimed(3);
+    struct action charge = take(ACTION_RECORD_RUN);
     charge.requests.first->next->lifetime.verdict = VERDICT_ALONE;
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
-    prepare_all(&bench, 4);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
-    format_all(&bench);
-    assert_int_equal(settle(&bench, false), 2);
-    come_to_rest(&bench);
-    charge = take(&bench, ACTION_RECORD_RUN);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, false);
+    prepare_all(4);
+    assert_int_equal(answer_batch(STATUS_OK), 2);
+    format_all();
+    assert_int_equal(settle(false), 2);
+    come_to_rest();
+    charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 1);
     assert_int_equal(charge.requests.first->identity.entry.ms, 2);
     assert_true(charge.requests.first->retry.quarantined);
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
-    worker_close(bench.worker);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, true);
 }
 
 /* It was taken over several times: until it is charged, no other is taken over. */
-TEST(an_urgent_suspect_is_charged_first)
+WORKER_TEST(an_urgent_suspect_is_charged_first)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 1);
-    tick_after_ms(&bench, 600);
-    (void)take(&bench, ACTION_RECLAIM);
-    give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .urgent = true},
+    read_new(1);
+    take_reclaim();
+    give_one(READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .urgent = true},
              FIELDS("text", "word"));
-    struct action charge = take(&bench, ACTION_RECORD_RUN);
-    tick_after_ms(&bench, 600);
-    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
-    tick_after_ms(&bench, 600);
-    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 1);
-    worker_close(bench.worker);
+    struct action charge = take(ACTION_RECORD_RUN);
+    tick_after_ms(600);
+    assert_int_equal(waiting(ACTION_RECLAIM), 0);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, false);
+    tick_after_ms(600);
+    assert_int_equal(waiting(ACTION_RECLAIM), 1);
 }
 
 /* A run alone may kill the process, which would be one more takeover of a suspect that is not charged yet. */
-TEST(an_urgent_suspect_goes_before_runs_alone)
+WORKER_TEST(an_urgent_suspect_goes_before_runs_alone)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 600);
-    (void)take(&bench, ACTION_RECLAIM);
-    give_loners(&bench, 1);
-    give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .urgent = true},
+    take_reclaim();
+    give_loners(1);
+    give_one(READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .urgent = true},
              FIELDS("text", "word"));
-    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    struct action charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 1);
     assert_true(charge.requests.first->retry.urgent);
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
-    prepare_all(&bench, 4);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
-    format_all(&bench);
-    assert_int_equal(settle(&bench, false), 1);
-    tick_after_ms(&bench, EXCLUSIVE_SLICE_MS);
-    come_to_rest(&bench);
-    charge = take(&bench, ACTION_RECORD_RUN);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, false);
+    prepare_all(4);
+    assert_int_equal(answer_batch(STATUS_OK), 1);
+    format_all();
+    assert_int_equal(settle(false), 1);
+    tick_after_ms(EXCLUSIVE_SLICE_MS);
+    come_to_rest();
+    charge = take(ACTION_RECORD_RUN);
     assert_true(charge.requests.first->retry.quarantined);
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
-    worker_close(bench.worker);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, true);
 }
 
 /* Waiting suspects are forgotten, and others find them under a dead worker's name; those that may have been charged are
  * given back, so that the charge is removed. */
-TEST(suspects_of_a_lost_lease_are_charged_nothing)
+WORKER_TEST(suspects_of_a_lost_lease_are_charged_nothing)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 1000);
-    (void)take(&bench, ACTION_RECLAIM);
-    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 70);
-    (void)take(&bench, ACTION_RENEW);
-    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    tick_after_ms(1000);
+    (void)take(ACTION_RECLAIM);
+    give(READ_RECLAIM, ORIGIN_RECLAIMED, 70);
+    lose_lease_key();
     assert_int_equal(worker_stats(bench.worker).held, 64);
-    struct action charge = take(&bench, ACTION_RECORD_RUN);
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
-    assert_int_equal(waiting(&bench, ACTION_RELEASE), 0);
-    tick_after_ms(&bench, 200);
-    struct action release = take(&bench, ACTION_RELEASE);
+    struct action charge = take(ACTION_RECORD_RUN);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, true);
+    assert_int_equal(waiting(ACTION_RELEASE), 0);
+    tick_after_ms(200);
+    struct action release = take(ACTION_RELEASE);
     assert_int_equal(release.requests.count, 64);
     assert_false(release.last);
-    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
+    send_requests(EVENT_RELEASED, release.requests, false);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    worker_close(bench.worker);
 }
 
 /* The connection breaks before the worker has come back under a new name, so it finds them in its own list again. */
-TEST(suspects_of_a_lost_lease_stay_suspect)
+WORKER_TEST(suspects_of_a_lost_lease_stay_suspect)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 1000);
-    (void)take(&bench, ACTION_RECLAIM);
-    give_loners(&bench, 2);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* a read is out */
-    (void)take(&bench, ACTION_RENEW);
-    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    tick_after_ms(1000);
+    (void)take(ACTION_RECLAIM);
+    give_loners(2);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0); /* a read is out */
+    lose_lease_key();
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    break_connection(&bench);
-    connected(&bench);
-    (void)take(&bench, ACTION_READ_OWN);
+    break_connection();
+    connected();
+    (void)take(ACTION_READ_OWN);
     bench.next_entry = 0;
-    give(&bench, READ_OWN, ORIGIN_OWN, 2);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
-    assert_int_equal(take(&bench, ACTION_RECORD_RUN).requests.count,
-                     2); /* and the script reports that they are for no group */
-    worker_close(bench.worker);
+    give(READ_OWN, ORIGIN_OWN, 2);
+    assert_int_equal(waiting(ACTION_PREPARE), 0);
+    assert_int_equal(take(ACTION_RECORD_RUN).requests.count, 2); /* and the script reports that they are for no group */
 }
 
-TEST(three_lonely_crashes_are_poison)
+WORKER_TEST(three_lonely_crashes_are_poison)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 600);
-    (void)take(&bench, ACTION_RECLAIM);
+    take_reclaim();
     static const struct entry_field field = {"text", 4, "word", 4};
     struct entry entry = {.class = CLASS_NORMAL,
                           .id = {9, 0},
@@ -227,34 +201,29 @@ TEST(three_lonely_crashes_are_poison)
                           .quarantine_runs = 3,
                           .fields = &field,
                           .field_count = 1};
-    send(&bench,
-         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM, .entries = &entry, .count = 1}});
-    struct action action = take(&bench, ACTION_SETTLE);
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM, .entries = &entry, .count = 1}});
+    struct action action = take(ACTION_SETTLE);
     assert_int_equal(action.requests.first->lifetime.outcome, OUTCOME_DEAD);
     assert_int_equal(action.requests.first->retry.code, CODE_POISON);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
-    worker_close(bench.worker);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0);
 }
 
 /* It is answered, with a dead letter, whichever of its fields the script has left. */
-TEST(an_unread_entry_is_poison)
+WORKER_TEST(an_unread_entry_is_poison)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 600);
-    (void)take(&bench, ACTION_RECLAIM);
+    take_reclaim();
     struct entry entry = {.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .unread = true};
-    give_one(&bench, READ_RECLAIM, entry, FIELDS("_id", "low:1-1", "id", "order", "notify", "1"));
-    struct request seen = settle_one(&bench, VERDICT_NOT_ITS_NAME);
+    give_one(READ_RECLAIM, entry, FIELDS("_id", "low:1-1", "id", "order", "notify", "1"));
+    struct request seen = settle_one(VERDICT_NOT_ITS_NAME);
     assert_string_equal(seen.identity.name, "low:1-1");
-    seen = settle_one(&bench, VERDICT_DONE);
+    seen = settle_one(VERDICT_DONE);
     assert_int_equal(seen.lifetime.outcome, OUTCOME_DEAD);
     assert_int_equal(seen.retry.code, CODE_POISON);
     assert_false(seen.retry.retryable);
     assert_string_equal(seen.identity.id, "order");
     assert_true(seen.output.notify);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    worker_close(bench.worker);
 }
 
 /* --- the gate of a process --- */
@@ -293,7 +262,7 @@ static void expect_turns(struct process *process, enum turn first, enum turn sec
     assert_int_equal(process->told[2], third);
 }
 
-TEST(nobody_asks_nobody_is_told)
+WORKER_TEST(nobody_asks_nobody_is_told)
 {
     struct process process;
     begin_process(&process);
@@ -301,7 +270,7 @@ TEST(nobody_asks_nobody_is_told)
     assert_true(exclusive_deadline(&process.exclusive) == UINT64_MAX);
 }
 
-TEST(all_rest_before_one_is_alone)
+WORKER_TEST(all_rest_before_one_is_alone)
 {
     struct process process;
     begin_process(&process);
@@ -316,7 +285,7 @@ TEST(all_rest_before_one_is_alone)
 }
 
 /* Each worker runs alone in its turn, and between two turns all work together. */
-TEST(who_asks_again_waits_for_the_others)
+WORKER_TEST(who_asks_again_waits_for_the_others)
 {
     static const size_t order[] = {1, 2, 0, 1, 2, 0};
     struct process process;
@@ -339,7 +308,7 @@ TEST(who_asks_again_waits_for_the_others)
     }
 }
 
-TEST(who_ends_while_all_come_to_rest_holds_up_nobody)
+WORKER_TEST(who_ends_while_all_come_to_rest_holds_up_nobody)
 {
     struct process process;
     begin_process(&process);

@@ -20,22 +20,21 @@ static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint3
     struct worker_options options = wide_options();
     options.engine_slots = slots;
     options.batches_out = 2 * slots;
-    struct rows_bench *bench = rows_begin(options);
+    rows_begin(options);
     struct asked asked = {.rows = one_request ? n : 1, .tokens = 3, .step = 1};
-    bench->bad[position] = true;
-    rows_ask(bench, CLASS_NORMAL, one_request ? 1 : n, asked);
-    rows_prepare_all(bench);
-    tick_after_ms(&bench->basic, 5);
-    rows_run_all(bench);
-    assert_true(bench->forwards - 1 <= 2 * log2(n)); /* the promise allows one more */
-    for (uint32_t i = 0; i < bench->entries; i++) {
-        rows_expect(bench, i, 1, one_request || i == position ? OUTCOME_DEFER : OUTCOME_DONE);
+    fake.bad[position] = true;
+    rows_ask(CLASS_NORMAL, one_request ? 1 : n, asked);
+    rows_prepare_all();
+    tick_after_ms(5);
+    rows_run_all();
+    assert_true(fake.forwards - 1 <= 2 * log2(n)); /* the promise allows one more */
+    for (uint32_t i = 0; i < fake.entries; i++) {
+        rows_expect(i, 1, one_request || i == position ? OUTCOME_DEFER : OUTCOME_DONE);
     }
-    if (one_request) { assert_int_equal(bench->asked[0].failed_index, position); }
-    rows_end(bench);
+    if (one_request) { assert_int_equal(fake.asked[0].failed_index, position); }
 }
 
-TEST(one_bad_row_costs_little_at_every_place)
+WORKER_TEST(one_bad_row_costs_little_at_every_place)
 {
     for (uint32_t n = 1; n <= 33; n++) {
         for (uint32_t position = 0; position < n; position++) {
@@ -47,368 +46,345 @@ TEST(one_bad_row_costs_little_at_every_place)
     }
 }
 
-TEST(only_bad_rows_are_charged_however_many)
+WORKER_TEST(only_bad_rows_are_charged_however_many)
 {
     for (uint32_t round = 0; round < 200; round++) {
         struct worker_options options = wide_options();
         options.engine_slots = 1 + round % 3;
         options.batches_out = (1 + round % 4) * options.engine_slots;
-        struct rows_bench *bench = rows_begin(options);
-        bench->random = round;
-        bench->shuffled = true;
-        uint32_t n = 1 + rows_chance(bench, 60);
-        for (uint32_t i = 0; i < n; i++) { bench->bad[i] = rows_chance(bench, 6) == 0; }
-        rows_ask(bench, CLASS_NORMAL, n, (struct asked){.rows = 1, .tokens = 2, .step = 1});
-        rows_prepare_all(bench);
-        tick_after_ms(&bench->basic, 5);
-        rows_run_all(bench);
-        for (uint32_t i = 0; i < n; i++) { rows_expect(bench, i, 1, bench->bad[i] ? OUTCOME_DEFER : OUTCOME_DONE); }
-        rows_end(bench);
+        rows_begin(options);
+        fake.random = round;
+        fake.shuffled = true;
+        uint32_t n = 1 + rows_chance(60);
+        for (uint32_t i = 0; i < n; i++) { fake.bad[i] = rows_chance(6) == 0; }
+        rows_ask(CLASS_NORMAL, n, (struct asked){.rows = 1, .tokens = 2, .step = 1});
+        rows_prepare_all();
+        tick_after_ms(5);
+        rows_run_all();
+        for (uint32_t i = 0; i < n; i++) { rows_expect(i, 1, fake.bad[i] ? OUTCOME_DEFER : OUTCOME_DONE); }
     }
 }
 
 /* A batch whose fault does not recur charges nobody. */
-TEST(a_fault_that_does_not_come_back_charges_nobody)
+WORKER_TEST(a_fault_that_does_not_come_back_charges_nobody)
 {
-    struct rows_bench *bench = rows_begin(wide_options());
-    bench->flaky[5] = 1;
-    rows_ask(bench, CLASS_NORMAL, 20, (struct asked){.rows = 1, .tokens = 2, .step = 1});
-    rows_prepare_all(bench);
-    tick_after_ms(&bench->basic, 5);
-    rows_run_all(bench);
-    rows_expect(bench, 0, 20, OUTCOME_DONE);
-    rows_end(bench);
+    rows_begin(wide_options());
+    fake.flaky[5] = 1;
+    rows_ask(CLASS_NORMAL, 20, (struct asked){.rows = 1, .tokens = 2, .step = 1});
+    rows_prepare_all();
+    tick_after_ms(5);
+    rows_run_all();
+    rows_expect(0, 20, OUTCOME_DONE);
 }
 
 /* When all rows of a request are bad, the first one found ends it; the others are not tried one by one. */
-TEST(a_request_that_is_bad_throughout_ends_at_once)
+WORKER_TEST(a_request_that_is_bad_throughout_ends_at_once)
 {
-    struct rows_bench *bench = rows_begin(wide_options());
-    for (int i = 0; i < 64; i++) { bench->bad[i] = true; }
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 64, .tokens = 2, .step = 1});
-    rows_prepare_all(bench);
-    tick_after_ms(&bench->basic, 5);
-    rows_run_all(bench);
-    rows_expect(bench, 0, 1, OUTCOME_DEFER);
-    assert_in_range(bench->forwards, 1, 1 + 2 * 6);
-    rows_end(bench);
+    rows_begin(wide_options());
+    for (int i = 0; i < 64; i++) { fake.bad[i] = true; }
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 64, .tokens = 2, .step = 1});
+    rows_prepare_all();
+    tick_after_ms(5);
+    rows_run_all();
+    rows_expect(0, 1, OUTCOME_DEFER);
+    assert_in_range(fake.forwards, 1, 1 + 2 * 6);
 }
 
 /* --- out of memory, not finite --- */
 
-TEST(out_of_memory_halves_first_and_grows_back)
+WORKER_TEST(out_of_memory_halves_first_and_grows_back)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    bench->memory = 20;
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
-    rows_run_all(bench);
-    rows_expect(bench, 0, 1, OUTCOME_DONE);
-    assert_int_equal(worker_stats(bench->basic.worker).batches_bisected, 0);
-    assert_in_range(worker_stats(bench->basic.worker).batches_out_of_memory, 1, 2);
-    assert_int_equal(worker_stats(bench->basic.worker).batch_tokens, 16); /* half of 32, the extent that did not fit */
-    bench->memory = UINT32_MAX;
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 4 * 16, .tokens = 4, .number = 100, .step = 1});
-    rows_run_all(bench);
-    assert_int_equal(worker_stats(bench->basic.worker).batch_tokens, 32); /* after 16 good batches */
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 8 * 16, .tokens = 4, .number = 200, .step = 1});
-    rows_run_all(bench);
-    assert_int_equal(worker_stats(bench->basic.worker).batch_tokens, 64);
-    rows_expect(bench, 0, 3, OUTCOME_DONE);
-    rows_end(bench);
+    rows_begin(rows_options());
+    fake.memory = 20;
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
+    rows_run_all();
+    rows_expect(0, 1, OUTCOME_DONE);
+    assert_int_equal(worker_stats(bench.worker).batches_bisected, 0);
+    assert_in_range(worker_stats(bench.worker).batches_out_of_memory, 1, 2);
+    assert_int_equal(worker_stats(bench.worker).batch_tokens, 16); /* half of 32, the extent that did not fit */
+    fake.memory = UINT32_MAX;
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 4 * 16, .tokens = 4, .number = 100, .step = 1});
+    rows_run_all();
+    assert_int_equal(worker_stats(bench.worker).batch_tokens, 32); /* after 16 good batches */
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 8 * 16, .tokens = 4, .number = 200, .step = 1});
+    rows_run_all();
+    assert_int_equal(worker_stats(bench.worker).batch_tokens, 64);
+    rows_expect(0, 3, OUTCOME_DONE);
 }
 
-TEST(one_row_that_needs_too_much_is_charged)
+WORKER_TEST(one_row_that_needs_too_much_is_charged)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    bench->memory = 0; /* no two rows fit together */
-    rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 2, .tokens = 4, .step = 1});
-    rows_run_all(bench);
-    rows_expect(bench, 0, 3, OUTCOME_DONE); /* one by one they do */
-    rows_end(bench);
+    rows_begin(rows_options());
+    fake.memory = 0; /* no two rows fit together */
+    rows_ask(CLASS_NORMAL, 3, (struct asked){.rows = 2, .tokens = 4, .step = 1});
+    rows_run_all();
+    rows_expect(0, 3, OUTCOME_DONE); /* one by one they do */
 }
 
-TEST(what_is_not_finite_is_never_done)
+WORKER_TEST(what_is_not_finite_is_never_done)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    bench->infinite[13] = true;
-    rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 5, .tokens = 4, .step = 1, .hashed = true});
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4, .number = 13, .hashed = true});
-    rows_run_all(bench);
-    rows_expect(bench, 0, 2, OUTCOME_DONE);
-    rows_expect(bench, 2, 1, OUTCOME_DEFER);
-    rows_expect(bench, 3, 1, OUTCOME_DONE);
-    rows_expect(bench, 4, 1, OUTCOME_DEFER);
-    assert_int_equal(bench->asked[2].code, CODE_NON_FINITE);
-    rows_end(bench);
+    rows_begin(rows_options());
+    fake.infinite[13] = true;
+    rows_ask(CLASS_NORMAL, 4, (struct asked){.rows = 5, .tokens = 4, .step = 1, .hashed = true});
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4, .number = 13, .hashed = true});
+    rows_run_all();
+    rows_expect(0, 2, OUTCOME_DONE);
+    rows_expect(2, 1, OUTCOME_DEFER);
+    rows_expect(3, 1, OUTCOME_DONE);
+    rows_expect(4, 1, OUTCOME_DEFER);
+    assert_int_equal(fake.asked[2].code, CODE_NON_FINITE);
 }
 
 /* --- rows, not requests --- */
 
-TEST(a_request_spans_batches_and_shares_them)
+WORKER_TEST(a_request_spans_batches_and_shares_them)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 100, .tokens = 4, .step = 1});
-    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 4, .number = 500});
-    rows_prepare_all(bench);
+    rows_begin(rows_options());
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 100, .tokens = 4, .step = 1});
+    rows_ask(CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 4, .number = 500});
+    rows_prepare_all();
     for (int i = 0; i < 4; i++) { /* one runs, one is cut ahead: the third has the other request's row */
-        assert_int_equal(bench->asked[1].ends, 0);
-        rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
-        while (waiting(&bench->basic, ACTION_FORMAT) > 0) { rows_answer(bench, take(&bench->basic, ACTION_FORMAT)); }
-        while (waiting(&bench->basic, ACTION_SETTLE) > 0) { rows_answer(bench, take(&bench->basic, ACTION_SETTLE)); }
-        if (bench->asked[1].ends == 1) { break; }
+        assert_int_equal(fake.asked[1].ends, 0);
+        rows_answer(take(ACTION_SUBMIT));
+        while (waiting(ACTION_FORMAT) > 0) { rows_answer(take(ACTION_FORMAT)); }
+        while (waiting(ACTION_SETTLE) > 0) { rows_answer(take(ACTION_SETTLE)); }
+        if (fake.asked[1].ends == 1) { break; }
     }
-    assert_int_equal(bench->asked[1].ends, 1);
-    assert_int_equal(bench->asked[0].ends, 0);
-    rows_run_all(bench);
-    rows_expect(bench, 0, 2, OUTCOME_DONE);
-    assert_int_equal(bench->forwards, 13); /* 101 rows, 8 at a time */
-    assert_int_equal(bench->most_rows, 8);
-    assert_in_range(bench->most_tokens, 1, 64);
-    rows_end(bench);
+    assert_int_equal(fake.asked[1].ends, 1);
+    assert_int_equal(fake.asked[0].ends, 0);
+    rows_run_all();
+    rows_expect(0, 2, OUTCOME_DONE);
+    assert_int_equal(fake.forwards, 13); /* 101 rows, 8 at a time */
+    assert_int_equal(fake.most_rows, 8);
+    assert_in_range(fake.most_tokens, 1, 64);
 }
 
-TEST(a_row_larger_than_the_budget_runs_alone)
+WORKER_TEST(a_row_larger_than_the_budget_runs_alone)
 {
     struct worker_options options = rows_options();
     options.max_batch_tokens = 10;
-    struct rows_bench *bench = rows_begin(options);
-    rows_ask(bench, CLASS_NORMAL, 2, (struct asked){.rows = 3, .tokens = 30, .step = 1});
-    rows_run_all(bench);
-    rows_expect(bench, 0, 2, OUTCOME_DONE);
-    assert_int_equal(bench->forwards, 6);
-    rows_end(bench);
+    rows_begin(options);
+    rows_ask(CLASS_NORMAL, 2, (struct asked){.rows = 3, .tokens = 30, .step = 1});
+    rows_run_all();
+    rows_expect(0, 2, OUTCOME_DONE);
+    assert_int_equal(fake.forwards, 6);
 }
 
-TEST(the_first_bad_row_ends_the_whole_request)
+WORKER_TEST(the_first_bad_row_ends_the_whole_request)
 {
     struct worker_options options = rows_options();
     options.max_batch_rows = 1;
-    struct rows_bench *bench = rows_begin(options);
-    bench->bad[2] = bench->bad[7] = true;
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1000, .tokens = 4, .step = 1});
-    rows_run_all(bench);
-    rows_expect(bench, 0, 1, OUTCOME_DEFER);
-    assert_int_equal(bench->asked[0].failed_index, 2);
-    assert_in_range(bench->forwards, 3, 4); /* one was out already; the other 996 need not run */
-    assert_int_equal(worker_stats(bench->basic.worker).waiting, 0);
-    assert_int_equal(worker_stats(bench->basic.worker).held, 0);
-    rows_end(bench);
+    rows_begin(options);
+    fake.bad[2] = fake.bad[7] = true;
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 1000, .tokens = 4, .step = 1});
+    rows_run_all();
+    rows_expect(0, 1, OUTCOME_DEFER);
+    assert_int_equal(fake.asked[0].failed_index, 2);
+    assert_in_range(fake.forwards, 3, 4); /* one was out already; the other 996 need not run */
+    assert_int_equal(worker_stats(bench.worker).waiting, 0);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
 }
 
 /* --- equal texts --- */
 
-TEST(equal_texts_are_computed_once)
+WORKER_TEST(equal_texts_are_computed_once)
 {
-    struct rows_bench *bench = rows_begin(wide_options());
-    rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 10, .tokens = 4, .number = 9, .hashed = true});
-    rows_ask(bench, CLASS_LOW, 2, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true, .tenant = "t"});
-    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 4, .tokens = 4, .number = 8, .step = 1, .hashed = true});
-    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 5, .number = 9, .hashed = true}); /* longer */
-    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 2, .tokens = 4, .number = 9}); /* without a hash */
-    rows_prepare_all(bench);
-    tick_after_ms(&bench->basic, 5);
-    assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 1);
-    rows_run_all(bench);
-    rows_expect(bench, 0, 8, OUTCOME_DONE);
-    assert_int_equal(bench->forwards, 1);
-    assert_int_equal(worker_stats(bench->basic.worker).rows, 4 + 1 + 2); /* 8 to 11, the longer one, the unknown ones */
-    assert_int_equal(worker_stats(bench->basic.worker).rows_shared, 30 + 2);
-    rows_end(bench);
+    rows_begin(wide_options());
+    rows_ask(CLASS_NORMAL, 3, (struct asked){.rows = 10, .tokens = 4, .number = 9, .hashed = true});
+    rows_ask(CLASS_LOW, 2, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true, .tenant = "t"});
+    rows_ask(CLASS_HIGH, 1, (struct asked){.rows = 4, .tokens = 4, .number = 8, .step = 1, .hashed = true});
+    rows_ask(CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 5, .number = 9, .hashed = true}); /* longer */
+    rows_ask(CLASS_HIGH, 1, (struct asked){.rows = 2, .tokens = 4, .number = 9});                 /* without a hash */
+    rows_prepare_all();
+    tick_after_ms(5);
+    assert_int_equal(waiting(ACTION_SUBMIT), 1);
+    rows_run_all();
+    rows_expect(0, 8, OUTCOME_DONE);
+    assert_int_equal(fake.forwards, 1);
+    assert_int_equal(worker_stats(bench.worker).rows, 4 + 1 + 2); /* 8 to 11, the longer one, the unknown ones */
+    assert_int_equal(worker_stats(bench.worker).rows_shared, 30 + 2);
 }
 
-TEST(a_bad_text_is_charged_to_each_that_brought_it)
+WORKER_TEST(a_bad_text_is_charged_to_each_that_brought_it)
 {
-    struct rows_bench *bench = rows_begin(wide_options());
-    bench->bad[9] = true;
-    rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 5, .tokens = 4, .number = 9, .hashed = true});
-    rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 20, .step = 1, .hashed = true});
-    rows_prepare_all(bench);
-    tick_after_ms(&bench->basic, 5);
-    rows_run_all(bench);
-    rows_expect(bench, 0, 4, OUTCOME_DEFER);
-    rows_expect(bench, 4, 3, OUTCOME_DONE);
-    assert_in_range(bench->forwards, 1, 1 + 2 * 2 + 3); /* four rows in halves, then the three other requests alone */
-    rows_end(bench);
+    rows_begin(wide_options());
+    fake.bad[9] = true;
+    rows_ask(CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 5, .tokens = 4, .number = 9, .hashed = true});
+    rows_ask(CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 20, .step = 1, .hashed = true});
+    rows_prepare_all();
+    tick_after_ms(5);
+    rows_run_all();
+    rows_expect(0, 4, OUTCOME_DEFER);
+    rows_expect(4, 3, OUTCOME_DONE);
+    assert_in_range(fake.forwards, 1, 1 + 2 * 2 + 3); /* four rows in halves, then the three other requests alone */
 }
 
 /* A failure by bad luck costs the row that was computed, but not its duplicates. */
-TEST(duplicates_of_a_row_that_failed_try_it_themselves)
+WORKER_TEST(duplicates_of_a_row_that_failed_try_it_themselves)
 {
-    struct rows_bench *bench = rows_begin(wide_options());
-    bench->flaky[9] = 1;
-    rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
-    rows_prepare_all(bench);
-    tick_after_ms(&bench->basic, 5);
-    rows_run_all(bench);
+    rows_begin(wide_options());
+    fake.flaky[9] = 1;
+    rows_ask(CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
+    rows_prepare_all();
+    tick_after_ms(5);
+    rows_run_all();
     int deferred = 0;
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(bench->asked[i].ends, 1);
-        deferred += bench->asked[i].outcome == OUTCOME_DEFER;
+        assert_int_equal(fake.asked[i].ends, 1);
+        deferred += fake.asked[i].outcome == OUTCOME_DEFER;
     }
     assert_int_equal(deferred, 1);
-    assert_int_equal(bench->forwards, 2);
-    rows_end(bench);
+    assert_int_equal(fake.forwards, 2);
 }
 
 /* --- expiry --- */
 
-TEST(rows_expire_in_the_window)
+WORKER_TEST(rows_expire_in_the_window)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    uint64_t now_ms = redis_now(&bench->basic);
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .step = 1});
-    rows_ask(bench, CLASS_NORMAL, 3,
+    rows_begin(rows_options());
+    uint64_t now_ms = redis_now();
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .step = 1});
+    rows_ask(CLASS_NORMAL, 3,
              (struct asked){.rows = 3, .tokens = 4, .number = 100, .step = 1, .expires_at_ms = now_ms + 100});
-    rows_ask(bench, CLASS_NORMAL, 1,
+    rows_ask(CLASS_NORMAL, 1,
              (struct asked){.rows = 3, .tokens = 4, .number = 200, .step = 1, .expires_at_ms = now_ms + 5000});
-    rows_prepare_all(bench);
-    assert_true(bench->basic.wakes_at <= bench->basic.now + 100 * NS_PER_MS);
-    tick_after_ms(&bench->basic, 99);
-    assert_int_equal(waiting(&bench->basic, ACTION_SETTLE), 0);
-    tick_after_ms(&bench->basic, 1);
-    rows_answer(bench, take(&bench->basic, ACTION_SETTLE)); /* though no batch was cut */
-    rows_expect(bench, 1, 1, OUTCOME_ERROR);
-    rows_run_all(bench);
-    for (int i = 1; i < 4; i++) { assert_int_equal(bench->asked[i].code, CODE_EXPIRED); }
-    rows_expect(bench, 1, 3, OUTCOME_ERROR);
-    rows_expect(bench, 0, 1, OUTCOME_DONE);
-    rows_expect(bench, 4, 1, OUTCOME_DONE);
-    rows_end(bench);
+    rows_prepare_all();
+    assert_true(bench.wakes_at <= bench.now + 100 * NS_PER_MS);
+    tick_after_ms(99);
+    assert_int_equal(waiting(ACTION_SETTLE), 0);
+    tick_after_ms(1);
+    rows_answer(take(ACTION_SETTLE)); /* though no batch was cut */
+    rows_expect(1, 1, OUTCOME_ERROR);
+    rows_run_all();
+    for (int i = 1; i < 4; i++) { assert_int_equal(fake.asked[i].code, CODE_EXPIRED); }
+    rows_expect(1, 3, OUTCOME_ERROR);
+    rows_expect(0, 1, OUTCOME_DONE);
+    rows_expect(4, 1, OUTCOME_DONE);
 }
 
 /* Even between two looks nothing is started that has expired, not even as a duplicate. */
-TEST(nothing_is_started_after_it_expired)
+WORKER_TEST(nothing_is_started_after_it_expired)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    uint64_t now_ms = redis_now(&bench->basic);
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 16, .tokens = 4, .step = 1, .hashed = true});
-    rows_ask(bench, CLASS_NORMAL, 1,
-             (struct asked){.rows = 1, .tokens = 4, .number = 100, .expires_at_ms = now_ms + 10});
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4, .number = 200, .hashed = true});
-    rows_ask(bench, CLASS_NORMAL, 1,
+    rows_begin(rows_options());
+    uint64_t now_ms = redis_now();
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 16, .tokens = 4, .step = 1, .hashed = true});
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4, .number = 100, .expires_at_ms = now_ms + 10});
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4, .number = 200, .hashed = true});
+    rows_ask(CLASS_NORMAL, 1,
              (struct asked){.rows = 1, .tokens = 4, .number = 200, .hashed = true, .expires_at_ms = now_ms + 30});
-    rows_prepare_all(bench);
-    assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 2);
-    tick_after_ms(&bench->basic, 10); /* the next look is due after 50 ms */
-    bench->basic.now += 25 * NS_PER_MS;
-    rows_run_all(bench);
-    rows_expect(bench, 0, 1, OUTCOME_DONE);
-    rows_expect(bench, 1, 1, OUTCOME_ERROR);
-    rows_expect(bench, 2, 1, OUTCOME_DONE);
-    rows_expect(bench, 3, 1, OUTCOME_ERROR);
-    assert_int_equal(worker_stats(bench->basic.worker).rows_shared, 0);
-    rows_end(bench);
+    rows_prepare_all();
+    assert_int_equal(waiting(ACTION_SUBMIT), 2);
+    tick_after_ms(10); /* the next look is due after 50 ms */
+    bench.now += 25 * NS_PER_MS;
+    rows_run_all();
+    rows_expect(0, 1, OUTCOME_DONE);
+    rows_expect(1, 1, OUTCOME_ERROR);
+    rows_expect(2, 1, OUTCOME_DONE);
+    rows_expect(3, 1, OUTCOME_ERROR);
+    assert_int_equal(worker_stats(bench.worker).rows_shared, 0);
 }
 
 /* A request that has started is finished, however long it takes. */
-TEST(what_has_started_does_not_expire)
+WORKER_TEST(what_has_started_does_not_expire)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    rows_ask(bench, CLASS_NORMAL, 1,
-             (struct asked){.rows = 40, .tokens = 4, .step = 1, .expires_at_ms = redis_now(&bench->basic) + 50});
-    rows_prepare_all(bench);
-    tick_after_ms(&bench->basic, 100);
-    rows_run_all(bench);
-    rows_expect(bench, 0, 1, OUTCOME_DONE);
-    rows_end(bench);
+    rows_begin(rows_options());
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1, .expires_at_ms = redis_now() + 50});
+    rows_prepare_all();
+    tick_after_ms(100);
+    rows_run_all();
+    rows_expect(0, 1, OUTCOME_DONE);
 }
 
 /* --- drain, lost device, watchdog --- */
 
-TEST(a_drain_releases_each_request_once_when_its_last_row_is_back)
+WORKER_TEST(a_drain_releases_each_request_once_when_its_last_row_is_back)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 8, .tokens = 4, .step = 1});                 /* out */
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .number = 50, .step = 1});  /* half out */
-    rows_ask(bench, CLASS_NORMAL, 2, (struct asked){.rows = 20, .tokens = 4, .number = 100, .step = 1}); /* waiting */
-    rows_prepare_all(bench);
-    assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 2);
-    send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
-    rows_answer(bench, take(&bench->basic, ACTION_RELEASE));
-    assert_int_equal(bench->asked[0].released + bench->asked[1].released, 0);
-    assert_int_equal(bench->asked[2].released + bench->asked[3].released, 2);
-    rows_run_all(bench);
-    assert_int_equal(bench->asked[0].ends, 1);
-    assert_int_equal(bench->asked[1].released, 1);
-    assert_int_equal(bench->asked[1].ends, 0);
-    assert_int_equal(bench->forwards, 2);
-    assert_int_equal(worker_stats(bench->basic.worker).held, 0);
-    rows_end(bench);
+    rows_begin(rows_options());
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 8, .tokens = 4, .step = 1});                 /* out */
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .number = 50, .step = 1});  /* half out */
+    rows_ask(CLASS_NORMAL, 2, (struct asked){.rows = 20, .tokens = 4, .number = 100, .step = 1}); /* waiting */
+    rows_prepare_all();
+    assert_int_equal(waiting(ACTION_SUBMIT), 2);
+    send((struct event){.kind = EVENT_DRAIN});
+    rows_answer(take(ACTION_RELEASE));
+    assert_int_equal(fake.asked[0].released + fake.asked[1].released, 0);
+    assert_int_equal(fake.asked[2].released + fake.asked[3].released, 2);
+    rows_run_all();
+    assert_int_equal(fake.asked[0].ends, 1);
+    assert_int_equal(fake.asked[1].released, 1);
+    assert_int_equal(fake.asked[1].ends, 0);
+    assert_int_equal(fake.forwards, 2);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
 }
 
 /* Halves that wait for their turn count as not started, although the whole had. */
-TEST(a_drain_between_two_halves_releases_what_is_left)
+WORKER_TEST(a_drain_between_two_halves_releases_what_is_left)
 {
     for (int steps = 1; steps < 8; steps++) {
-        struct rows_bench *bench = rows_begin(wide_options());
-        bench->bad[11] = true;
-        rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 4, .tokens = 4, .step = 1, .hashed = true});
-        rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 11, .hashed = true});
-        rows_prepare_all(bench);
-        tick_after_ms(&bench->basic, 5);
-        for (int i = 0; i < steps && waiting(&bench->basic, ACTION_SUBMIT) > 0; i++) {
-            rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
-        }
-        send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
-        rows_run_all(bench);
-        for (int i = 0; i < 8; i++) { assert_int_equal(bench->asked[i].ends + bench->asked[i].released, 1); }
-        assert_int_equal(worker_stats(bench->basic.worker).held, 0);
-        rows_end(bench);
+        rows_begin(wide_options());
+        fake.bad[11] = true;
+        rows_ask(CLASS_NORMAL, 4, (struct asked){.rows = 4, .tokens = 4, .step = 1, .hashed = true});
+        rows_ask(CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 11, .hashed = true});
+        rows_prepare_all();
+        tick_after_ms(5);
+        for (int i = 0; i < steps && waiting(ACTION_SUBMIT) > 0; i++) { rows_answer(take(ACTION_SUBMIT)); }
+        send((struct event){.kind = EVENT_DRAIN});
+        rows_run_all();
+        for (int i = 0; i < 8; i++) { assert_int_equal(fake.asked[i].ends + fake.asked[i].released, 1); }
+        assert_int_equal(worker_stats(bench.worker).held, 0);
     }
 }
 
 /* One of two devices is lost: batches that are out go on, and fewer go out from then on. */
-TEST(with_a_device_less_fewer_batches_are_out)
+WORKER_TEST(with_a_device_less_fewer_batches_are_out)
 {
     struct worker_options options = rows_options();
     options.devices = 2;
     options.engine_slots = 2;
     options.batches_out = 8;
     options.max_batch_rows = 4;
-    struct rows_bench *bench = rows_begin(options);
-    rows_ask(bench, CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
-    rows_prepare_all(bench);
-    assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 8);
-    send(&bench->basic, (struct event){.kind = EVENT_DEVICE_LOST, .left = {.engine_slots = 1, .batches_out = 4}});
+    rows_begin(options);
+    rows_ask(CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
+    rows_prepare_all();
+    assert_int_equal(waiting(ACTION_SUBMIT), 8);
+    send((struct event){.kind = EVENT_DEVICE_LOST, .left = {.engine_slots = 1, .batches_out = 4}});
     for (int out = 7; out >= 4; out--) {
-        rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
-        assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), out);
+        rows_answer(take(ACTION_SUBMIT));
+        assert_int_equal(waiting(ACTION_SUBMIT), out);
     }
     for (int i = 0; i < 3; i++) {
-        rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
-        assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 4);
+        rows_answer(take(ACTION_SUBMIT));
+        assert_int_equal(waiting(ACTION_SUBMIT), 4);
     }
-    assert_int_equal(worker_stats(bench->basic.worker).devices, 1);
-    assert_int_equal(worker_stats(bench->basic.worker).devices_lost, 1);
-    rows_run_all(bench);
-    for (uint32_t i = 0; i < bench->entries; i++) { assert_int_equal(bench->asked[i].ends, 1); }
-    rows_end(bench);
+    assert_int_equal(worker_stats(bench.worker).devices, 1);
+    assert_int_equal(worker_stats(bench.worker).devices_lost, 1);
+    rows_run_all();
+    for (uint32_t i = 0; i < fake.entries; i++) { assert_int_equal(fake.asked[i].ends, 1); }
 }
 
 /* The event of the last loss may come before the batches or after them. */
-TEST(with_no_device_left_everything_is_given_back)
+WORKER_TEST(with_no_device_left_everything_is_given_back)
 {
     struct worker_options options = rows_options();
     options.devices = 2;
     options.devices_lost = 1; /* from the start */
-    struct rows_bench *bench = rows_begin(options);
-    assert_int_equal(worker_stats(bench->basic.worker).devices, 1);
-    rows_ask(bench, CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
-    rows_prepare_all(bench);
-    send(&bench->basic, (struct event){.kind = EVENT_DEVICE_LOST});
-    assert_int_equal(worker_stats(bench->basic.worker).devices, 0);
-    bench->device_lost = true;
-    rows_run_all(bench);
-    for (uint32_t i = 0; i < bench->entries; i++) {
-        assert_int_equal(bench->asked[i].released, 1);
-        assert_int_equal(bench->asked[i].ends, 0);
+    rows_begin(options);
+    assert_int_equal(worker_stats(bench.worker).devices, 1);
+    rows_ask(CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
+    rows_prepare_all();
+    send((struct event){.kind = EVENT_DEVICE_LOST});
+    assert_int_equal(worker_stats(bench.worker).devices, 0);
+    fake.device_lost = true;
+    rows_run_all();
+    for (uint32_t i = 0; i < fake.entries; i++) {
+        assert_int_equal(fake.asked[i].released, 1);
+        assert_int_equal(fake.asked[i].ends, 0);
     }
-    rows_end(bench);
 }
 
 /* The credit is multiplied by the number of devices. */
-TEST(credit_counts_for_each_device)
+WORKER_TEST(credit_counts_for_each_device)
 {
     uint32_t of_one = 0;
     for (uint32_t devices = 1; devices <= 4; devices++) {
@@ -416,200 +392,187 @@ TEST(credit_counts_for_each_device)
         options.devices = devices;
         options.batches_out = 1000;      /* so that class low has as much credit */
         options.credit_tokens = 64 * 20; /* 20 entries, each guessed to be of max_tokens */
-        struct rows_bench *bench = rows_begin(options);
-        struct action read = take(&bench->basic, ACTION_READ);
+        rows_begin(options);
+        struct action read = take(ACTION_READ);
         of_one = devices == 1 ? read.read.counts[CLASS_NORMAL] : of_one;
         assert_in_range(of_one, 2, 20); /* a reclaim that is on its way takes some of it */
         assert_int_equal(read.read.counts[CLASS_NORMAL], of_one * devices);
-        bench->basic.out[bench->basic.count++] = read;
-        rows_end(bench);
+        bench.out[bench.count++] = read;
     }
 }
 
-TEST(a_lost_device_gives_every_request_back_once)
+WORKER_TEST(a_lost_device_gives_every_request_back_once)
 {
     struct worker_options options = rows_options();
     options.engine_slots = 2;
     options.batches_out = 4;
-    struct rows_bench *bench = rows_begin(options);
-    rows_ask(bench, CLASS_NORMAL, 5, (struct asked){.rows = 7, .tokens = 4, .number = 3, .hashed = true, .step = 1});
-    rows_prepare_all(bench);
-    bench->device_lost = true;
-    rows_run_all(bench);
+    rows_begin(options);
+    rows_ask(CLASS_NORMAL, 5, (struct asked){.rows = 7, .tokens = 4, .number = 3, .hashed = true, .step = 1});
+    rows_prepare_all();
+    fake.device_lost = true;
+    rows_run_all();
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(bench->asked[i].released, 1);
-        assert_int_equal(bench->asked[i].ends, 0);
+        assert_int_equal(fake.asked[i].released, 1);
+        assert_int_equal(fake.asked[i].ends, 0);
     }
-    assert_int_equal(worker_stats(bench->basic.worker).held, 0);
-    rows_end(bench);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
 }
 
 /* The lease is lost, and then the connection before the batch is back: rows that were given up stay given up. */
-TEST(rows_given_up_for_a_lost_lease_do_not_linger)
+WORKER_TEST(rows_given_up_for_a_lost_lease_do_not_linger)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
-    rows_prepare_all(bench);
-    while (waiting(&bench->basic, ACTION_RENEW) == 0) { tick_after_ms(&bench->basic, 100); }
-    (void)take(&bench->basic, ACTION_RENEW);
-    send(&bench->basic, (struct event){.kind = EVENT_LEASE, .lease_held = false});
-    assert_int_equal(worker_stats(bench->basic.worker).waiting, 0);
-    send(&bench->basic, (struct event){.kind = EVENT_DISCONNECTED});
-    connected(&bench->basic);
-    rows_run_all(bench);
-    assert_int_equal(bench->forwards, 2);
-    assert_int_equal(bench->asked[0].released, 1);
-    assert_int_equal(worker_stats(bench->basic.worker).held, 0);
-    rows_end(bench);
+    rows_begin(rows_options());
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
+    rows_prepare_all();
+    while (waiting(ACTION_RENEW) == 0) { tick_after_ms(100); }
+    lose_lease_key();
+    assert_int_equal(worker_stats(bench.worker).waiting, 0);
+    send((struct event){.kind = EVENT_DISCONNECTED});
+    connected();
+    rows_run_all();
+    assert_int_equal(fake.forwards, 2);
+    assert_int_equal(fake.asked[0].released, 1);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
 }
 
-TEST(a_batch_that_hangs_ends_the_worker)
+WORKER_TEST(a_batch_that_hangs_ends_the_worker)
 {
     struct worker_options options = rows_options();
     options.compute_timeout_ms = 1000;
-    struct rows_bench *bench = rows_begin(options);
-    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 30, .tokens = 4, .step = 1});
-    rows_prepare_all(bench);
-    assert_true(bench->basic.wakes_at <= bench->basic.now + 1000 * NS_PER_MS);
-    bench->basic.now += 900 * NS_PER_MS;
-    rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
-    uint64_t since = bench->basic.now;
-    take(&bench->basic, ACTION_SUBMIT).batch->watched_ns = since; /* a thread begins the second one */
+    rows_begin(options);
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 30, .tokens = 4, .step = 1});
+    rows_prepare_all();
+    assert_true(bench.wakes_at <= bench.now + 1000 * NS_PER_MS);
+    bench.now += 900 * NS_PER_MS;
+    rows_answer(take(ACTION_SUBMIT));
+    uint64_t since = bench.now;
+    take(ACTION_SUBMIT).batch->watched_ns = since; /* a thread begins the second one */
     struct actions actions = {0};
     const struct action *last = NULL;
     while (last == NULL || last->kind != ACTION_EXIT) {
-        bench->basic.now = bench->basic.wakes_at;
-        assert_true(bench->basic.now <= since + 1200 * NS_PER_MS);
-        bench->basic.wakes_at =
-            worker_step(bench->basic.worker, &(struct event){.kind = EVENT_TICK}, bench->basic.now, &actions);
+        bench.now = bench.wakes_at;
+        assert_true(bench.now <= since + 1200 * NS_PER_MS);
+        bench.wakes_at = worker_step(bench.worker, &(struct event){.kind = EVENT_TICK}, bench.now, &actions);
         last = actions.count > 0 ? &actions.items[actions.count - 1] : NULL;
     }
-    assert_true(bench->basic.now >= since + 1000 * NS_PER_MS);
+    assert_true(bench.now >= since + 1000 * NS_PER_MS);
     assert_int_equal(last->exit.status, STATUS_TIMEOUT);
     assert_false(last->exit.clean);
     for (size_t i = 0; i < actions.count; i++) {
         assert_true(actions.items[i].kind != ACTION_RELEASE); /* any of it may be the reason */
     }
     actions_free(&actions);
-    rows_end(bench);
 }
 
 /* --- suspects --- */
 
-static void rows_suspect(struct rows_bench *bench, struct asked asked)
+static void rows_suspect(struct asked asked)
 {
-    while (waiting(&bench->basic, ACTION_RECLAIM) == 0) { tick_after_ms(&bench->basic, 100); }
+    while (waiting(ACTION_RECLAIM) == 0) { tick_after_ms(100); }
     asked.origin = ORIGIN_RECLAIMED;
-    rows_ask(bench, CLASS_NORMAL, 1, asked);
+    rows_ask(CLASS_NORMAL, 1, asked);
 }
 
 /* A suspect whose run in a group has crashed: it runs alone. */
-static void rows_loner(struct rows_bench *bench, struct asked asked)
+static void rows_loner(struct asked asked)
 {
     asked.group_run = true;
-    rows_suspect(bench, asked);
-    come_to_rest(&bench->basic);
+    rows_suspect(asked);
+    come_to_rest();
 }
 
 /* Its rows run in batches within the limits, one after the other, charged once, without rows of any other request. */
-TEST(a_suspect_of_many_rows_runs_in_slices)
+WORKER_TEST(a_suspect_of_many_rows_runs_in_slices)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    bench->memory = 40;
-    rows_loner(bench, (struct asked){.rows = 50, .tokens = 6, .number = 7, .hashed = true}); /* equal ones, even */
-    rows_answer(bench, take(&bench->basic, ACTION_RECORD_RUN));
-    rows_prepare_all(bench);
+    rows_begin(rows_options());
+    fake.memory = 40;
+    rows_loner((struct asked){.rows = 50, .tokens = 6, .number = 7, .hashed = true}); /* equal ones, even */
+    rows_answer(take(ACTION_RECORD_RUN));
+    rows_prepare_all();
     uint32_t rows = 0;
-    while (bench->asked[0].ends == 0) {
-        assert_in_range(waiting(&bench->basic, ACTION_SUBMIT), 0, 1);
-        for (size_t i = 0; i < bench->basic.count; i++) {
-            if (bench->basic.out[i].kind == ACTION_SUBMIT) {
-                rows += bench->basic.out[i].batch->engine.rows;
-                for (uint32_t r = 0; r < bench->basic.out[i].batch->engine.rows; r++) {
-                    assert_int_equal(bench->basic.out[i].batch->rows[r]->request->identity.entry.ms, 1);
+    while (fake.asked[0].ends == 0) {
+        assert_in_range(waiting(ACTION_SUBMIT), 0, 1);
+        for (size_t i = 0; i < bench.count; i++) {
+            if (bench.out[i].kind == ACTION_SUBMIT) {
+                rows += bench.out[i].batch->engine.rows;
+                for (uint32_t r = 0; r < bench.out[i].batch->engine.rows; r++) {
+                    assert_int_equal(bench.out[i].batch->rows[r]->request->identity.entry.ms, 1);
                 }
             }
         }
-        assert_true(rows_answer_one(bench));
+        assert_true(rows_answer_one());
     }
     assert_int_equal(rows, 50 + 8); /* the first 8 twice: they were too much for memory */
-    assert_int_equal(bench->charges, 1);
-    assert_int_equal(worker_stats(bench->basic.worker).rows_shared, 0);
-    rows_expect(bench, 0, 1, OUTCOME_DONE);
-    rows_end(bench);
+    assert_int_equal(fake.charges, 1);
+    assert_int_equal(worker_stats(bench.worker).rows_shared, 0);
+    rows_expect(0, 1, OUTCOME_DONE);
 }
 
 /* Many suspects take long; one that expires meanwhile is neither charged nor run, in a group or alone. */
-TEST(a_suspect_that_expired_is_not_run)
+WORKER_TEST(a_suspect_that_expired_is_not_run)
 {
     for (int alone = 0; alone < 2; alone++) {
-        struct rows_bench *bench = rows_begin(rows_options());
+        rows_begin(rows_options());
         struct asked asked = {.rows = 2, .tokens = 6, .step = 1, .group_run = alone == 1};
-        asked.expires_at_ms = redis_now(&bench->basic) + 1000;
-        rows_suspect(bench, asked);
+        asked.expires_at_ms = redis_now() + 1000;
+        rows_suspect(asked);
         if (alone == 1) {
-            tick_after_ms(&bench->basic, 1000);
-            come_to_rest(&bench->basic);
+            tick_after_ms(1000);
+            come_to_rest();
         } else {
-            send(&bench->basic, (struct event){.kind = EVENT_RUN_RECORDED,
-                                               .requests = take(&bench->basic, ACTION_RECORD_RUN).requests,
-                                               .failed = true});
-            tick_after_ms(&bench->basic, 1000);
+            send((struct event){
+                .kind = EVENT_RUN_RECORDED, .requests = take(ACTION_RECORD_RUN).requests, .failed = true});
+            tick_after_ms(1000);
         }
-        rows_run_all(bench);
-        rows_expect(bench, 0, 1, OUTCOME_ERROR);
-        assert_int_equal(bench->asked[0].code, CODE_EXPIRED);
-        assert_int_equal(bench->charges, 0);
-        rows_end(bench);
+        rows_run_all();
+        rows_expect(0, 1, OUTCOME_ERROR);
+        assert_int_equal(fake.asked[0].code, CODE_EXPIRED);
+        assert_int_equal(fake.charges, 0);
     }
 }
 
-TEST(a_bad_row_of_a_suspect_is_found)
+WORKER_TEST(a_bad_row_of_a_suspect_is_found)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    bench->bad[13] = true;
-    rows_loner(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
-    rows_run_all(bench);
-    rows_expect(bench, 0, 1, OUTCOME_DEFER);
-    assert_int_equal(bench->asked[0].failed_index, 13);
-    assert_in_range(bench->forwards, 2, 2 + 2 * 3);
-    rows_end(bench);
+    rows_begin(rows_options());
+    fake.bad[13] = true;
+    rows_loner((struct asked){.rows = 50, .tokens = 6, .step = 1});
+    rows_run_all();
+    rows_expect(0, 1, OUTCOME_DEFER);
+    assert_int_equal(fake.asked[0].failed_index, 13);
+    assert_in_range(fake.forwards, 2, 2 + 2 * 3);
 }
 
-TEST(a_drain_ends_a_suspect_after_its_slice)
+WORKER_TEST(a_drain_ends_a_suspect_after_its_slice)
 {
-    struct rows_bench *bench = rows_begin(rows_options());
-    rows_loner(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
-    rows_answer(bench, take(&bench->basic, ACTION_RECORD_RUN));
-    rows_prepare_all(bench);
-    rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
-    send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
-    rows_run_all(bench);
-    assert_int_equal(bench->forwards, 2);
-    assert_int_equal(bench->asked[0].released, 1);
-    assert_int_equal(bench->asked[0].ends, 0);
-    rows_end(bench);
+    rows_begin(rows_options());
+    rows_loner((struct asked){.rows = 50, .tokens = 6, .step = 1});
+    rows_answer(take(ACTION_RECORD_RUN));
+    rows_prepare_all();
+    rows_answer(take(ACTION_SUBMIT));
+    send((struct event){.kind = EVENT_DRAIN});
+    rows_run_all();
+    assert_int_equal(fake.forwards, 2);
+    assert_int_equal(fake.asked[0].released, 1);
+    assert_int_equal(fake.asked[0].ends, 0);
 }
 
 /* --- everything at once --- */
 
-static void ask_at_random(struct rows_bench *bench)
+static void ask_at_random(void)
 {
-    struct asked asked = {.rows = 1 + rows_chance(bench, rows_chance(bench, 4) == 0 ? 60 : 3),
-                          .tokens = 1 + rows_chance(bench, rows_chance(bench, 5) == 0 ? 60 : 10),
-                          .number = (int)rows_chance(bench, 40),
-                          .step = (int)rows_chance(bench, 2),
-                          .hashed = rows_chance(bench, 3) > 0,
-                          .tenant = rows_chance(bench, 2) == 0   ? NULL
-                                    : rows_chance(bench, 2) == 0 ? "a"
-                                                                 : "b"};
-    if (rows_chance(bench, 5) == 0) { asked.expires_at_ms = redis_now(&bench->basic) + rows_chance(bench, 50); }
-    if (waiting(&bench->basic, ACTION_READ) > 0) {
-        rows_ask(bench, (enum request_class)rows_chance(bench, CLASS_COUNT), 1 + rows_chance(bench, 3), asked);
-    }
+    struct asked asked = {.rows = 1 + rows_chance(rows_chance(4) == 0 ? 60 : 3),
+                          .tokens = 1 + rows_chance(rows_chance(5) == 0 ? 60 : 10),
+                          .number = (int)rows_chance(40),
+                          .step = (int)rows_chance(2),
+                          .hashed = rows_chance(3) > 0,
+                          .tenant = rows_chance(2) == 0   ? NULL
+                                    : rows_chance(2) == 0 ? "a"
+                                                          : "b"};
+    if (rows_chance(5) == 0) { asked.expires_at_ms = redis_now() + rows_chance(50); }
+    if (waiting(ACTION_READ) > 0) { rows_ask((enum request_class)rows_chance(CLASS_COUNT), 1 + rows_chance(3), asked); }
     asked.expires_at_ms = 0;
     asked.origin = ORIGIN_RECLAIMED;
-    if (waiting(&bench->basic, ACTION_RECLAIM) > 0) { rows_ask(bench, CLASS_NORMAL, 1, asked); }
+    if (waiting(ACTION_RECLAIM) > 0) { rows_ask(CLASS_NORMAL, 1, asked); }
 }
 
 static bool has_number(const struct asked *asked, const bool numbers[NUMBERS])
@@ -619,7 +582,7 @@ static bool has_number(const struct asked *asked, const bool numbers[NUMBERS])
     return has;
 }
 
-static void check_end(const struct rows_bench *bench, const struct asked *asked, bool drained)
+static void check_end(const struct asked *asked, bool drained)
 {
     assert_int_equal(asked->ends + asked->released, 1);
     assert_true(drained || asked->released == 0);
@@ -627,7 +590,7 @@ static void check_end(const struct rows_bench *bench, const struct asked *asked,
         assert_true(asked->ends == 0 || (asked->expires_at_ms != 0 && asked->outcome == OUTCOME_ERROR));
         return;
     }
-    bool bad = has_number(asked, bench->bad), infinite = has_number(asked, bench->infinite);
+    bool bad = has_number(asked, fake.bad), infinite = has_number(asked, fake.infinite);
     if (asked->outcome == OUTCOME_DONE) {
         assert_false(bad || infinite);
     } else {
@@ -635,7 +598,7 @@ static void check_end(const struct rows_bench *bench, const struct asked *asked,
     }
 }
 
-TEST(random_histories_end_every_request_once)
+WORKER_TEST(random_histories_end_every_request_once)
 {
     uint64_t shared = 0, bisected = 0, out_of_memory = 0, released = 0, expired = 0, failed = 0, charges = 0;
     for (uint32_t seed = 0; seed < 400; seed++) {
@@ -645,41 +608,38 @@ TEST(random_histories_end_every_request_once)
         options.layout = seed % 4 == 0 ? LAYOUT_PADDED : LAYOUT_PACKED;
         options.max_batch_rows = 1 + seed % 20;
         options.window_fixed = seed % 5 == 0;
-        struct rows_bench *bench = rows_begin(options);
-        bench->random = seed * 977 + 5;
-        bench->shuffled = true;
-        bench->memory = 20 + rows_chance(bench, 200);
+        rows_begin(options);
+        fake.random = seed * 977 + 5;
+        fake.shuffled = true;
+        fake.memory = 20 + rows_chance(200);
         for (int i = 0; i < 120; i++) {
-            bench->bad[i] = rows_chance(bench, 40) == 0;
-            bench->infinite[i] = rows_chance(bench, 60) == 0;
+            fake.bad[i] = rows_chance(40) == 0;
+            fake.infinite[i] = rows_chance(60) == 0;
         }
-        bool drain = rows_chance(bench, 2) == 0;
+        bool drain = rows_chance(2) == 0;
         for (int i = 0; i < 300; i++) {
-            if (rows_chance(bench, 10) == 0) {
-                tick_after_ms(&bench->basic, 1 + rows_chance(bench, rows_chance(bench, 5) == 0 ? 200 : 20));
-            }
-            if (rows_chance(bench, 4) == 0 && i < 200 && !bench->device_lost) { ask_at_random(bench); }
-            rows_answer_one(bench);
-            if (rows_chance(bench, 300) == 0) { bench->device_lost = drain; }
-            if (i == 250 && drain) { send(&bench->basic, (struct event){.kind = EVENT_DRAIN}); }
+            if (rows_chance(10) == 0) { tick_after_ms(1 + rows_chance(rows_chance(5) == 0 ? 200 : 20)); }
+            if (rows_chance(4) == 0 && i < 200 && !fake.device_lost) { ask_at_random(); }
+            rows_answer_one();
+            if (rows_chance(300) == 0) { fake.device_lost = drain; }
+            if (i == 250 && drain) { send((struct event){.kind = EVENT_DRAIN}); }
         }
         for (int i = 0; i < 60; i++) { /* suspects and others take turns */
-            rows_run_all(bench);
-            tick_after_ms(&bench->basic, 20);
+            rows_run_all();
+            tick_after_ms(20);
         }
-        for (uint32_t i = 0; i < bench->entries; i++) {
-            check_end(bench, &bench->asked[i], drain);
-            released += (uint64_t)bench->asked[i].released;
-            expired += bench->asked[i].code == CODE_EXPIRED;
-            failed += bench->asked[i].outcome == OUTCOME_DEFER;
+        for (uint32_t i = 0; i < fake.entries; i++) {
+            check_end(&fake.asked[i], drain);
+            released += (uint64_t)fake.asked[i].released;
+            expired += fake.asked[i].code == CODE_EXPIRED;
+            failed += fake.asked[i].outcome == OUTCOME_DEFER;
         }
-        struct worker_stats stats = worker_stats(bench->basic.worker);
+        struct worker_stats stats = worker_stats(bench.worker);
         assert_int_equal(stats.held, 0);
         shared += stats.rows_shared;
         bisected += stats.batches_bisected;
         out_of_memory += stats.batches_out_of_memory;
-        charges += (uint64_t)bench->charges;
-        rows_end(bench);
+        charges += (uint64_t)fake.charges;
     }
     printf("shared %" PRIu64 " bisected %" PRIu64 " out of memory %" PRIu64 " released %" PRIu64 " expired %" PRIu64
            " failed %" PRIu64 " charges %" PRIu64 "\n",

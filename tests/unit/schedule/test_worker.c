@@ -1,208 +1,177 @@
 /* The worker's rules one by one, by hand. Rules for special requests are in test_worker_life.c. */
 #include "worker_bench.h"
 
-TEST(a_request_goes_its_way)
+WORKER_TEST(a_request_goes_its_way)
 {
-    struct bench bench = begin(default_options());
     assert_int_equal(bench.out[0].kind, ACTION_READ);
     assert_int_equal(bench.out[0].read.block_ms, 2000);
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 1); /* an idle engine does not wait */
-    format_all(&bench);
+    read_and_prepare(1, 4);
+    assert_int_equal(answer_batch(STATUS_OK), 1); /* an idle engine does not wait */
+    format_all();
     struct action action = bench.out[bench.count - 1];
     assert_int_equal(action.kind, ACTION_SETTLE);
     assert_int_equal(action.requests.first->lifetime.outcome, OUTCOME_DONE);
-    assert_int_equal(settle(&bench, false), 1);
+    assert_int_equal(settle(false), 1);
     assert_int_equal(worker_stats(bench.worker).done, 1);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    worker_close(bench.worker);
 }
 
-TEST(a_busy_engine_collects)
+WORKER_TEST(a_busy_engine_collects)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    read_new(&bench, 3);
-    prepare_all(&bench, 4);
-    read_new(&bench, 2);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 5);
-    worker_close(bench.worker);
+    read_and_prepare(1, 4);
+    read_and_prepare(3, 4);
+    read_and_prepare(2, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 1);
+    assert_int_equal(answer_batch(STATUS_OK), 1);
+    assert_int_equal(answer_batch(STATUS_OK), 5);
 }
 
-TEST(a_full_batch_is_cut_ahead_of_time)
+WORKER_TEST(a_full_batch_is_cut_ahead_of_time)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 30);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* one runs, one waits for it; 8 rows each */
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 8);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
-    worker_close(bench.worker);
+    read_and_prepare(30, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 2); /* one runs, one waits for it; 8 rows each */
+    assert_int_equal(answer_batch(STATUS_OK), 8);
+    assert_int_equal(waiting(ACTION_SUBMIT), 2);
 }
 
 /* With several batches in flight, a quarter of a full one is cut ahead; what waits beyond that is in it, too. */
-TEST(a_deep_device_is_fed_with_parts_and_a_backlog_fills_batches)
+WORKER_TEST(a_deep_device_is_fed_with_parts_and_a_backlog_fills_batches)
 {
     struct worker_options options = default_options();
     options.batches_out = 4;
-    struct bench bench = begin(options);
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1); /* an idle engine starts at once */
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1); /* less than a quarter waits */
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
-    read_new(&bench, 26);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 4);
+    begin(options);
+    read_and_prepare(1, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 1); /* an idle engine starts at once */
+    read_and_prepare(1, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 1); /* less than a quarter waits */
+    read_and_prepare(1, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 2);
+    read_and_prepare(26, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 4);
     static const int rows[] = {1, 2, 8, 8, 8, 2};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        assert_int_equal(answer_batch(&bench, STATUS_OK), rows[i]);
+        assert_int_equal(answer_batch(STATUS_OK), rows[i]);
     }
-    worker_close(bench.worker);
 }
 
-TEST(a_fixed_window_cuts_only_full_batches_ahead)
+WORKER_TEST(a_fixed_window_cuts_only_full_batches_ahead)
 {
     struct worker_options options = default_options();
     options.window_fixed = true;
     options.batches_out = 4;
-    struct bench bench = begin(options);
-    read_new(&bench, 7);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 0);
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1);
-    worker_close(bench.worker);
+    begin(options);
+    read_and_prepare(7, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 0);
+    read_and_prepare(1, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 1);
 }
 
-TEST(a_fixed_window_is_a_timer)
+WORKER_TEST(a_fixed_window_is_a_timer)
 {
     struct worker_options options = default_options();
     options.window_fixed = true;
-    struct bench bench = begin(options);
-    read_new(&bench, 2);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 0);
+    begin(options);
+    read_and_prepare(2, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 0);
     assert_true(bench.wakes_at <= bench.now + 5 * NS_PER_MS);
-    tick_after_ms(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 0);
-    tick_after_ms(&bench, 1);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
-    worker_close(bench.worker);
+    tick_after_ms(4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 0);
+    tick_after_ms(1);
+    assert_int_equal(answer_batch(STATUS_OK), 2);
 }
 
 /* One bad row of eight: the other requests are computed and only its own is charged. */
-TEST(only_the_guilty_row_is_charged)
+WORKER_TEST(only_the_guilty_row_is_charged)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 8);
-    prepare_all(&bench, 4);
+    read_and_prepare(8, 4);
     uint32_t forwards = 0;
-    while (waiting(&bench, ACTION_SUBMIT) > 0) {
-        struct batch *batch = take(&bench, ACTION_SUBMIT).batch;
+    while (waiting(ACTION_SUBMIT) > 0) {
+        struct batch *batch = take(ACTION_SUBMIT).batch;
         bool guilty = false;
         for (uint32_t i = 0; i < batch->engine.rows; i++) { guilty |= batch->rows[i]->request->identity.entry.ms == 3; }
         batch->status = guilty ? STATUS_INTERNAL : STATUS_OK;
         memset(batch->engine.output, 0, batch->engine.rows * DIM * sizeof(float));
-        send(&bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
+        send((struct event){.kind = EVENT_BATCH, .batch = batch});
         forwards++;
-        format_all(&bench);
+        format_all();
     }
     assert_true(forwards <= 1 + 2 * 3);
-    while (waiting(&bench, ACTION_SETTLE) > 0) {
+    while (waiting(ACTION_SETTLE) > 0) {
         struct request_list list =
             bench.out[0].kind == ACTION_SETTLE ? bench.out[0].requests : (struct request_list){0};
         for (struct request *request = list.first; request != NULL; request = request->next) {
             assert_int_equal(request->lifetime.outcome, request->identity.entry.ms == 3 ? OUTCOME_DEFER : OUTCOME_DONE);
         }
-        settle(&bench, false);
+        settle(false);
     }
     assert_int_equal(worker_stats(bench.worker).done, 7);
     assert_int_equal(worker_stats(bench.worker).retries, 1);
-    worker_close(bench.worker);
 }
 
-TEST(out_of_memory_halves_the_budget)
+WORKER_TEST(out_of_memory_halves_the_budget)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 8);
-    prepare_all(&bench, 8);
-    assert_int_equal(answer_batch(&bench, STATUS_NO_MEMORY), 8);
+    read_and_prepare(8, 8);
+    assert_int_equal(answer_batch(STATUS_NO_MEMORY), 8);
     assert_int_equal(worker_stats(bench.worker).batch_tokens, 32);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 4);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 4);
-    format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0) { settle(&bench, false); }
+    assert_int_equal(answer_batch(STATUS_OK), 4);
+    assert_int_equal(answer_batch(STATUS_OK), 4);
+    format_all();
+    settle_all();
     assert_int_equal(worker_stats(bench.worker).done, 8);
-    worker_close(bench.worker);
 }
 
 /* Reports that it is no longer the housekeeper. */
-static void give_up_house(struct bench *bench)
+static void give_up_house(void)
 {
-    assert_int_equal(take(bench, ACTION_PULSE).heartbeat.rank, RANK_NONE);
-    send(bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = EPOCH_MS}});
+    assert_int_equal(take(ACTION_PULSE).heartbeat.rank, RANK_NONE);
+    send((struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = EPOCH_MS}});
 }
 
-TEST(a_lost_device_charges_nobody)
+WORKER_TEST(a_lost_device_charges_nobody)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 3);
-    prepare_all(&bench, 4);
-    assert_int_equal(answer_batch(&bench, STATUS_DEVICE_LOST), 3);
-    struct action release = take(&bench, ACTION_RELEASE);
+    read_and_prepare(3, 4);
+    assert_int_equal(answer_batch(STATUS_DEVICE_LOST), 3);
+    struct action release = take(ACTION_RELEASE);
     assert_int_equal(release.requests.count, 3);
-    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
-    (void)take(&bench, ACTION_UNBLOCK);
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    give_up_house(&bench);
-    assert_true(take(&bench, ACTION_RELEASE).last);
-    send(&bench, (struct event){.kind = EVENT_RELEASED});
-    struct action leave = take(&bench, ACTION_EXIT);
+    send_requests(EVENT_RELEASED, release.requests, false);
+    (void)take(ACTION_UNBLOCK);
+    read_new(0);
+    give_up_house();
+    assert_true(take(ACTION_RELEASE).last);
+    send((struct event){.kind = EVENT_RELEASED});
+    struct action leave = take(ACTION_EXIT);
     assert_int_equal(leave.exit.status, STATUS_DEVICE_LOST);
     assert_true(leave.exit.clean);
-    worker_close(bench.worker);
 }
 
-static void pulse_without_house(struct bench *bench)
+static void pulse_without_house(void)
 {
-    (void)take(bench, ACTION_PULSE);
-    send(bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = bench->now / NS_PER_MS + EPOCH_MS}});
+    (void)take(ACTION_PULSE);
+    send((struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = bench.now / NS_PER_MS + EPOCH_MS}});
 }
 
 /* Workers other than the housekeeper only renew, send heartbeats, and take released entries. */
-TEST(only_the_housekeeper_does_the_chores_of_all)
+WORKER_TEST(only_the_housekeeper_does_the_chores_of_all)
 {
     struct worker_options options = default_options();
     options.sweep_ms = 500;
-    struct bench bench = begin(options);
+    begin(options);
     for (int house = 0; house < 2; house++) {
         int chores = 0, judged = 0;
         for (int i = 0; i < 200; i++) { /* 10 s */
-            while (waiting(&bench, ACTION_PULSE) > 0) {
+            while (waiting(ACTION_PULSE) > 0) {
                 if (house == 1) {
-                    pulse(&bench, (struct pulse){0});
+                    pulse((struct pulse){0});
                 } else {
-                    pulse_without_house(&bench);
+                    pulse_without_house();
                 }
             }
             for (size_t at = 0; at < bench.count; at++) {
                 judged += bench.out[at].kind == ACTION_RECLAIM && bench.out[at].read.judge;
                 chores += bench.out[at].kind == ACTION_SWEEP || bench.out[at].kind == ACTION_PROMOTE;
             }
-            answer_chores(&bench);
-            tick_after_ms(&bench, 50);
+            answer_chores();
+            tick_after_ms(50);
             if (house == 0 && i == 20) { /* it may have begun as the housekeeper */
                 chores = judged = 0;
             }
@@ -210,65 +179,60 @@ TEST(only_the_housekeeper_does_the_chores_of_all)
         assert_int_equal(chores > 0, house);
         assert_int_equal(judged > 0, house);
     }
-    worker_close(bench.worker);
 }
 
 /* The others learn of them by their pulse, and take until there are none left. */
-TEST(what_the_housekeeper_has_no_room_for_others_take)
+WORKER_TEST(what_the_housekeeper_has_no_room_for_others_take)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 1000);
-    (void)take(&bench, ACTION_PULSE);
-    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1}});
-    answer_chores(&bench);
+    tick_after_ms(1000);
+    (void)take(ACTION_PULSE);
+    send((struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1}});
+    answer_chores();
     bench.count = 0;
-    tick_after_ms(&bench, 600);
-    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
-    tick_after_ms(&bench, 400);
-    (void)take(&bench, ACTION_PULSE);
-    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .waiting = true}});
+    tick_after_ms(600);
+    assert_int_equal(waiting(ACTION_RECLAIM), 0);
+    tick_after_ms(400);
+    (void)take(ACTION_PULSE);
+    send((struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .waiting = true}});
     for (int class = 0, more = 3; class < CLASS_COUNT; class += more-- <= 0) {
-        struct action action = take(&bench, ACTION_RECLAIM);
+        struct action action = take(ACTION_RECLAIM);
         assert_int_equal(action.read.class, class);
         assert_false(action.read.judge);
-        send(&bench, (struct event){.kind = EVENT_ENTRIES,
-                                    .entries = {.source = READ_RECLAIM, .class = action.read.class, .more = more > 0}});
+        send((struct event){.kind = EVENT_ENTRIES,
+                            .entries = {.source = READ_RECLAIM, .class = action.read.class, .more = more > 0}});
     }
-    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
-    tick_after_ms(&bench, 600);
-    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
-    worker_close(bench.worker);
+    assert_int_equal(waiting(ACTION_RECLAIM), 0);
+    tick_after_ms(600);
+    assert_int_equal(waiting(ACTION_RECLAIM), 0);
 }
 
-TEST(a_housekeeper_without_room_finds_them_all_the_same)
+WORKER_TEST(a_housekeeper_without_room_finds_them_all_the_same)
 {
     struct worker_options options = default_options();
     options.credit_tokens = 16 * 8;
     options.max_batch_tokens = 16;
     options.batches_out = 1;
-    struct bench bench = begin(options);
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 100);
+    begin(options);
+    read_new(100);
     bool asked = false;
     for (int i = 0; i < 20 && !asked; i++) {
-        tick_after_ms(&bench, 100);
-        while (waiting(&bench, ACTION_RECLAIM) > 0) {
-            struct action action = take(&bench, ACTION_RECLAIM);
+        tick_after_ms(100);
+        while (waiting(ACTION_RECLAIM) > 0) {
+            struct action action = take(ACTION_RECLAIM);
             asked |= action.read.class == CLASS_NORMAL && action.read.count == 0;
-            give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 0);
+            give(READ_RECLAIM, ORIGIN_RECLAIMED, 0);
         }
-        answer_chores(&bench);
+        answer_chores();
     }
     assert_true(asked);
-    worker_close(bench.worker);
 }
 
 /* lua/defer and a dead letter keep the whole entry, even the parts that the worker does not keep. */
-TEST(settles_read_a_mebibyte_at_most)
+WORKER_TEST(settles_read_a_mebibyte_at_most)
 {
     struct worker_options options = default_options();
     options.rules.default_max_attempts = 1;
-    struct bench bench = begin(options);
+    begin(options);
     static char large[400 * 1024];
     memset(large, 'x', sizeof large);
     struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-large", 7, large, sizeof large}};
@@ -277,320 +241,271 @@ TEST(settles_read_a_mebibyte_at_most)
         entries[i] =
             (struct entry){.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
     }
-    (void)take(&bench, ACTION_READ);
-    send(&bench,
-         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = 8}});
-    prepare_all(&bench, 4);
+    (void)take(ACTION_READ);
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = 8}});
+    prepare_all(4);
     uint32_t dead = 0;
     for (int i = 0; i < 40 && dead < 8; i++) {
-        while (waiting(&bench, ACTION_SUBMIT) > 0) { answer_batch(&bench, STATUS_INTERNAL); }
-        while (waiting(&bench, ACTION_SETTLE) > 0) {
-            struct request_list list = take(&bench, ACTION_SETTLE).requests;
+        while (waiting(ACTION_SUBMIT) > 0) { answer_batch(STATUS_INTERNAL); }
+        while (waiting(ACTION_SETTLE) > 0) {
+            struct request_list list = take(ACTION_SETTLE).requests;
             assert_int_equal(list.first->lifetime.outcome, OUTCOME_DEAD);
             assert_in_range(list.count, 1, 2);
             dead += list.count;
-            send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+            send_requests(EVENT_SETTLED, list, false);
         }
     }
     assert_int_equal(dead, 8);
-    worker_close(bench.worker);
 }
 
-TEST(the_rank_says_what_a_housekeeper_can_do)
+WORKER_TEST(the_rank_says_what_a_housekeeper_can_do)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 1000);
-    assert_int_equal(take(&bench, ACTION_PULSE).heartbeat.rank, RANK_WORKS); /* leases last 3 s */
-    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .housekeeper = true}});
-    tick_after_ms(&bench, 2500);
-    struct heartbeat heartbeat = take(&bench, ACTION_PULSE).heartbeat;
+    tick_after_ms(1000);
+    assert_int_equal(take(ACTION_PULSE).heartbeat.rank, RANK_WORKS); /* leases last 3 s */
+    send((struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .housekeeper = true}});
+    tick_after_ms(2500);
+    struct heartbeat heartbeat = take(ACTION_PULSE).heartbeat;
     assert_int_equal(heartbeat.rank, RANK_JUDGES);
     assert_in_range(heartbeat.elected_ms, 1, 3000);
-    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .housekeeper = true}});
-    send(&bench, (struct event){.kind = EVENT_QUIET}); /* sent at once: others may be waiting */
-    assert_int_equal(take(&bench, ACTION_PULSE).heartbeat.rank, RANK_PUBLISHES);
-    worker_close(bench.worker);
+    send((struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .housekeeper = true}});
+    send((struct event){.kind = EVENT_QUIET}); /* sent at once: others may be waiting */
+    assert_int_equal(take(ACTION_PULSE).heartbeat.rank, RANK_PUBLISHES);
 }
 
-TEST(settles_are_bounded_in_entries_and_bytes)
+WORKER_TEST(settles_are_bounded_in_entries_and_bytes)
 {
     struct worker_options options = default_options();
     options.max_batch_rows = 64;
     options.max_batch_tokens = 1000;
-    struct bench bench = begin(options);
-    read_new(&bench, 10);
-    prepare_all(&bench, 4);
-    assert_int_equal(answer_batch(&bench, STATUS_OK), 10);
-    while (waiting(&bench, ACTION_FORMAT) > 0) {
-        struct request_list list = take(&bench, ACTION_FORMAT).requests;
+    begin(options);
+    read_and_prepare(10, 4);
+    assert_int_equal(answer_batch(STATUS_OK), 10);
+    while (waiting(ACTION_FORMAT) > 0) {
+        struct request_list list = take(ACTION_FORMAT).requests;
         for (struct request *request = list.first; request != NULL; request = request->next) {
             (void)buffer_reserve(&request->output.reply, 12 * 1024);
             request->output.reply.length = 12 * 1024;
         }
-        send(&bench, (struct event){.kind = EVENT_FORMATTED, .requests = list});
+        send_requests(EVENT_FORMATTED, list, false);
     }
-    assert_int_equal(waiting(&bench, ACTION_SETTLE), 4); /* at most four calls are out */
-    assert_int_equal(settle(&bench, false), 2);          /* 2 * 12 KiB fit into 32 KiB */
-    worker_close(bench.worker);
+    assert_int_equal(waiting(ACTION_SETTLE), 4); /* at most four calls are out */
+    assert_int_equal(settle(false), 2);          /* 2 * 12 KiB fit into 32 KiB */
 }
 
-TEST(an_unknown_outcome_is_repeated_after_the_reconnect)
+WORKER_TEST(an_unknown_outcome_is_repeated_after_the_reconnect)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 2);
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    settle(&bench, true);
-    assert_int_equal(waiting(&bench, ACTION_SETTLE), 0); /* not before the new connection */
-    (void)take(&bench, ACTION_READ);
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
-    send(&bench, (struct event){.kind = EVENT_DISCONNECTED});
+    read_and_prepare(2, 4);
+    compute_and_format();
+    settle(true);
+    assert_int_equal(waiting(ACTION_SETTLE), 0); /* not before the new connection */
+    fail_entries(ACTION_READ, READ_NEW);
+    send((struct event){.kind = EVENT_DISCONNECTED});
     assert_int_equal(bench.count, 0);
-    connected(&bench);
-    struct request_list list = take(&bench, ACTION_SETTLE).requests;
+    connected();
+    struct request_list list = take(ACTION_SETTLE).requests;
     assert_int_equal(list.count, 2);
     list.first->lifetime.verdict = VERDICT_LATE; /* the first call had come through for this one */
-    send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+    send_requests(EVENT_SETTLED, list, false);
     assert_int_equal(worker_stats(bench.worker).done, 2);
     assert_int_equal(worker_stats(bench.worker).late, 0);
-    worker_close(bench.worker);
 }
 
 /* Only entries that are not held are taken from the own list. */
-TEST(the_own_list_never_doubles)
+WORKER_TEST(the_own_list_never_doubles)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 3);
-    (void)take(&bench, ACTION_READ);
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
-    send(&bench, (struct event){.kind = EVENT_DISCONNECTED});
-    connected(&bench);
-    (void)take(&bench, ACTION_READ_OWN);
+    read_new(3);
+    fail_entries(ACTION_READ, READ_NEW);
+    send((struct event){.kind = EVENT_DISCONNECTED});
+    connected();
+    (void)take(ACTION_READ_OWN);
     bench.next_entry = 1;
-    give(&bench, READ_OWN, ORIGIN_OWN, 4); /* 2, 3 are held; 4, 5 were in the lost answer */
+    give(READ_OWN, ORIGIN_OWN, 4); /* 2, 3 are held; 4, 5 were in the lost answer */
     assert_int_equal(worker_stats(bench.worker).held, 5);
     assert_int_equal(worker_stats(bench.worker).requests_received, 5);
-    worker_close(bench.worker);
 }
 
-TEST(the_own_list_is_read_page_by_page)
+WORKER_TEST(the_own_list_is_read_page_by_page)
 {
-    struct bench bench = {.now = 1000 * NS_PER_S};
-    struct worker_options options = default_options();
-    struct err err;
-    assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
-    connected(&bench);
-    answer_chores(&bench);
-    struct action own = take(&bench, ACTION_READ_OWN);
+    open_worker(default_options());
+    connected();
+    answer_chores();
+    struct action own = take(ACTION_READ_OWN);
     uint32_t count = own.read.count;
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}, .failed = true});
-    tick_after_ms(&bench, 200);
-    own = take(&bench, ACTION_READ_OWN);
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}, .failed = true});
+    tick_after_ms(200);
+    own = take(ACTION_READ_OWN);
     assert_int_equal(own.read.class, CLASS_HIGH);
     assert_int_equal(own.read.count, count / 2); /* perhaps the answer was too large */
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN, .more = true, .last = {77, 5}}});
-    own = take(&bench, ACTION_READ_OWN);
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN, .more = true, .last = {77, 5}}});
+    own = take(ACTION_READ_OWN);
     assert_int_equal(own.read.class, CLASS_HIGH);
     assert_true(own.read.after.ms == 77 && own.read.after.seq == 5);
     for (int c = CLASS_NORMAL; c < CLASS_COUNT; c++) {
-        give(&bench, READ_OWN, ORIGIN_OWN, 1);
-        own = take(&bench, ACTION_READ_OWN);
+        give(READ_OWN, ORIGIN_OWN, 1);
+        own = take(ACTION_READ_OWN);
         assert_int_equal(own.read.class, c);
         assert_int_equal(own.read.after.ms, 0);
     }
-    assert_int_equal(waiting(&bench, ACTION_READ), 0);
-    give(&bench, READ_OWN, ORIGIN_OWN, 0);
-    assert_int_equal(waiting(&bench, ACTION_READ), 1);
-    worker_close(bench.worker);
+    assert_int_equal(waiting(ACTION_READ), 0);
+    give(READ_OWN, ORIGIN_OWN, 0);
+    assert_int_equal(waiting(ACTION_READ), 1);
 }
 
 /* Entries of a reclaim whose answer was lost come from the own list; they are no less suspect for it. */
-TEST(a_lost_reclaim_leaves_suspects)
+WORKER_TEST(a_lost_reclaim_leaves_suspects)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 600);
-    (void)take(&bench, ACTION_RECLAIM);
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM}, .failed = true});
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    tick_after_ms(&bench, 200);
-    (void)take(&bench, ACTION_READ_OWN);
-    give(&bench, READ_OWN, ORIGIN_OWN, 1);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 1);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
-    worker_close(bench.worker);
+    tick_after_ms(600);
+    fail_entries(ACTION_RECLAIM, READ_RECLAIM);
+    read_new(0);
+    tick_after_ms(200);
+    (void)take(ACTION_READ_OWN);
+    give(READ_OWN, ORIGIN_OWN, 1);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 1);
+    assert_int_equal(waiting(ACTION_PREPARE), 0);
 }
 
-TEST(a_deferred_request_is_promoted_when_it_is_due)
+WORKER_TEST(a_deferred_request_is_promoted_when_it_is_due)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_INTERNAL);
-    struct request_list list = take(&bench, ACTION_SETTLE).requests;
+    read_and_prepare(1, 4);
+    answer_batch(STATUS_INTERNAL);
+    struct request_list list = take(ACTION_SETTLE).requests;
     assert_int_equal(list.first->lifetime.outcome, OUTCOME_DEFER);
     uint64_t due = bench.now + list.first->lifetime.due_ms * NS_PER_MS;
     assert_in_range(list.first->lifetime.due_ms, 80, 120);
-    send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
-    while (waiting(&bench, ACTION_PROMOTE) == 0) {
+    send_requests(EVENT_SETTLED, list, false);
+    while (waiting(ACTION_PROMOTE) == 0) {
         bench.now = bench.wakes_at;
         assert_true(bench.now <= due);
-        send(&bench, (struct event){.kind = EVENT_TICK});
+        tick();
     }
     assert_true(bench.now == due);
-    worker_close(bench.worker);
 }
 
-TEST(credit_bounds_what_is_asked_for)
+WORKER_TEST(credit_bounds_what_is_asked_for)
 {
     struct worker_options options = default_options();
     options.credit_tokens = 160;
     options.max_batch_tokens = 80;
-    struct bench bench = begin(options);
-    read_new(&bench, 0); /* sent while half of the room was a reclaim's */
-    struct action read = take(&bench, ACTION_READ);
+    begin(options);
+    read_new(0); /* sent while half of the room was a reclaim's */
+    struct action read = take(ACTION_READ);
     assert_int_equal(read.read.count, 10); /* until entries are known, each may be as long as the longest */
-    give(&bench, READ_NEW, ORIGIN_NEW, 10);
-    prepare_all(&bench, 16);
-    read_new(&bench, 0); /* sent while ten short texts were estimated at less */
-    read = take(&bench, ACTION_READ);
+    give(READ_NEW, ORIGIN_NEW, 10);
+    prepare_all(16);
+    read_new(0); /* sent while ten short texts were estimated at less */
+    read = take(ACTION_READ);
     assert_int_equal(read.read.counts[CLASS_NORMAL], 0); /* full; the others are not */
     assert_true(read.read.counts[CLASS_HIGH] > 0);
-    answer_batch(&bench, STATUS_OK);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_UNBLOCK), 0); /* only a settled request makes room, not a computed one */
-    settle(&bench, false);
-    (void)take(&bench, ACTION_UNBLOCK); /* the read blocks, and `normal` has room now */
-    tick_after_ms(&bench, 99);
-    assert_int_equal(waiting(&bench, ACTION_UNBLOCK), 0);
-    tick_after_ms(&bench, 1);
-    (void)take(&bench, ACTION_UNBLOCK); /* the first one may have been there before the read was */
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    assert_in_range(take(&bench, ACTION_READ).read.counts[CLASS_NORMAL], 1, 10);
-    worker_close(bench.worker);
+    answer_batch(STATUS_OK);
+    compute_and_format();
+    assert_int_equal(waiting(ACTION_UNBLOCK), 0); /* only a settled request makes room, not a computed one */
+    settle(false);
+    (void)take(ACTION_UNBLOCK); /* the read blocks, and `normal` has room now */
+    tick_after_ms(99);
+    assert_int_equal(waiting(ACTION_UNBLOCK), 0);
+    tick_after_ms(1);
+    (void)take(ACTION_UNBLOCK); /* the first one may have been there before the read was */
+    give(READ_NEW, ORIGIN_NEW, 0);
+    assert_in_range(take(ACTION_READ).read.counts[CLASS_NORMAL], 1, 10);
 }
 
 /* Parts that a request does not keep, such as a refused text or a field of the user's own, still come over the line. */
-TEST(heavy_entries_are_asked_for_in_small_numbers)
+WORKER_TEST(heavy_entries_are_asked_for_in_small_numbers)
 {
     static char value[10000];
     static const struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-note", 6, value, sizeof(value)}};
     struct worker_options options = default_options();
     options.credit_bytes = 200000;
-    struct bench bench = begin(options);
+    begin(options);
     for (int i = 0; i < 200; i++) {
-        (void)take(&bench, ACTION_READ);
+        (void)take(ACTION_READ);
         struct entry entry = {.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
-        send(&bench,
-             (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = &entry, .count = 1}});
-        prepare_all(&bench, 4);
-        answer_batch(&bench, STATUS_OK);
-        format_all(&bench);
-        settle(&bench, false);
+        send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = &entry, .count = 1}});
+        prepare_all(4);
+        compute_and_format();
+        settle(false);
     }
-    assert_in_range(take(&bench, ACTION_READ).read.count, 1, 20);
-    worker_close(bench.worker);
+    assert_in_range(take(ACTION_READ).read.count, 1, 20);
 }
 
-TEST(leases_are_renewed_and_judged_late)
+WORKER_TEST(leases_are_renewed_and_judged_late)
 {
-    struct bench bench = begin(default_options());
     uint64_t connected = bench.now;
     int renewed = 0;
     bool judged = false;
     while (bench.now < connected + 4000 * NS_PER_MS) {
         bench.now = bench.wakes_at;
-        send(&bench, (struct event){.kind = EVENT_TICK});
-        renewed += waiting(&bench, ACTION_RENEW);
+        tick();
+        renewed += waiting(ACTION_RENEW);
         for (size_t i = 0; i < bench.count; i++) {
             if (bench.out[i].kind == ACTION_RECLAIM) {
                 assert_int_equal(bench.out[i].read.judge, bench.now >= connected + 3000 * NS_PER_MS);
                 judged |= bench.out[i].read.judge;
             }
         }
-        answer_chores(&bench);
+        answer_chores();
     }
     assert_true(judged);
     assert_in_range(renewed, 3, 4);
-    worker_close(bench.worker);
 }
 
-TEST(a_lost_lease_ends_in_a_new_name)
+WORKER_TEST(a_lost_lease_ends_in_a_new_name)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    tick_after_ms(&bench, 1000);
-    (void)take(&bench, ACTION_RENEW);
-    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
-    (void)take(&bench, ACTION_UNBLOCK);
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    answer_chores(&bench);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_REJOIN), 0);
-    settle(&bench, false); /* through the gate */
-    (void)take(&bench, ACTION_REJOIN);
+    read_and_prepare(1, 4);
+    tick_after_ms(1000);
+    lose_lease_key();
+    (void)take(ACTION_UNBLOCK);
+    read_new(0);
+    answer_chores();
+    compute_and_format();
+    assert_int_equal(waiting(ACTION_REJOIN), 0);
+    settle(false); /* through the gate */
+    (void)take(ACTION_REJOIN);
     assert_int_equal(bench.count, 0);
-    connect_and_sweep(&bench);
-    (void)take(&bench, ACTION_READ);
-    worker_close(bench.worker);
+    connect_and_sweep();
+    (void)take(ACTION_READ);
 }
 
-TEST(a_drain_finishes_what_runs_and_releases_the_rest)
+WORKER_TEST(a_drain_finishes_what_runs_and_releases_the_rest)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 20);
-    prepare_all(&bench, 4);
-    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
-    send(&bench, (struct event){.kind = EVENT_DRAIN});
-    (void)take(&bench, ACTION_UNBLOCK);
-    give_up_house(&bench); /* at once, not when the batches are back */
-    struct action release = take(&bench, ACTION_RELEASE);
+    read_and_prepare(20, 4);
+    assert_int_equal(waiting(ACTION_SUBMIT), 2);
+    send((struct event){.kind = EVENT_DRAIN});
+    (void)take(ACTION_UNBLOCK);
+    give_up_house(); /* at once, not when the batches are back */
+    struct action release = take(ACTION_RELEASE);
     assert_int_equal(release.requests.count, 4);
     assert_false(release.last);
-    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 2); /* too late: the last release gives them back */
-    answer_batch(&bench, STATUS_OK);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0) { settle(&bench, false); }
-    assert_true(take(&bench, ACTION_RELEASE).last);
-    send(&bench, (struct event){.kind = EVENT_RELEASED});
-    assert_true(take(&bench, ACTION_EXIT).exit.clean);
+    send_requests(EVENT_RELEASED, release.requests, false);
+    read_new(2); /* too late: the last release gives them back */
+    answer_batch(STATUS_OK);
+    compute_and_format();
+    settle_all();
+    assert_true(take(ACTION_RELEASE).last);
+    send((struct event){.kind = EVENT_RELEASED});
+    assert_true(take(ACTION_EXIT).exit.clean);
     assert_int_equal(worker_stats(bench.worker).done, 16);
     assert_int_equal(worker_stats(bench.worker).released, 4);
-    worker_close(bench.worker);
 }
 
-TEST(a_drain_ends_at_its_timeout)
+WORKER_TEST(a_drain_ends_at_its_timeout)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    send(&bench, (struct event){.kind = EVENT_DRAIN});
-    assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
-    tick_after_ms(&bench, 5000);
-    assert_false(take(&bench, ACTION_EXIT).exit.clean);
-    worker_close(bench.worker); /* frees the batch that never came back */
+    read_and_prepare(1, 4);
+    send((struct event){.kind = EVENT_DRAIN});
+    assert_int_equal(waiting(ACTION_EXIT), 0);
+    tick_after_ms(5000);
+    assert_false(take(ACTION_EXIT).exit.clean);
 }
 
-TEST(stop_exits_at_once)
+WORKER_TEST(stop_exits_at_once)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 5);
-    prepare_all(&bench, 4);
-    send(&bench, (struct event){.kind = EVENT_DRAIN});
-    send(&bench, (struct event){.kind = EVENT_STOP});
-    assert_false(take(&bench, ACTION_EXIT).exit.clean);
-    worker_close(bench.worker);
+    read_and_prepare(5, 4);
+    send((struct event){.kind = EVENT_DRAIN});
+    send((struct event){.kind = EVENT_STOP});
+    assert_false(take(ACTION_EXIT).exit.clean);
 }
 
-TEST(bad_options_are_refused_by_name)
+WORKER_TEST(bad_options_are_refused_by_name)
 {
     struct worker_options options = default_options();
     struct worker *worker;
@@ -602,21 +517,20 @@ TEST(bad_options_are_refused_by_name)
 
 /* A read asks for about 4 MiB if all entries were as large as the largest recent one, whose size is halved with time.
  */
-TEST(reads_are_sized_by_the_largest_entry)
+WORKER_TEST(reads_are_sized_by_the_largest_entry)
 {
     static char large[(1 << 20) + 1];
     memset(large, 'x', sizeof large - 1);
     struct worker_options options = default_options();
     options.batches_out = 100; /* a read asks for what all classes have room for, and class low has that of these */
-    struct bench bench = begin(options);
-    struct action read = take(&bench, ACTION_READ);
+    begin(options);
+    struct action read = take(ACTION_READ);
     assert_in_range(read.read.count, 100, 512);
-    give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("text", large));
+    give_one(READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("text", large));
     for (uint32_t count = 3; count < 50; count = count == 3 ? 7 : count * 2 + 1) {
-        (void)settle(&bench, false);
-        read = take(&bench, ACTION_READ);
+        (void)settle(false);
+        read = take(ACTION_READ);
         assert_int_equal(read.read.count, count);
-        give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("txet", "small"));
+        give_one(READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("txet", "small"));
     }
-    worker_close(bench.worker);
 }

@@ -6,135 +6,129 @@
 /* --- classes --- */
 
 /* Above the ceiling one request at a time is taken, even if the last one never began. */
-TEST(a_full_redis_goes_on_after_what_is_malformed)
+WORKER_TEST(a_full_redis_goes_on_after_what_is_malformed)
 {
-    struct bench bench = begin(default_options());
     struct pulse full = {.most_bytes = 1000000, .used_bytes = 1100000, .workers = 1, .depth = {[CLASS_NORMAL] = 9}};
     uint32_t answered = 0;
-    read_new(&bench, 0);
+    read_new(0);
     for (int second = 0; second < 120; second++) {
-        tick_after_ms(&bench, 1000);
-        while (waiting(&bench, ACTION_PULSE) > 0) { pulse(&bench, full); }
-        answer_chores(&bench);
-        if (waiting(&bench, ACTION_READ) > 0) {
-            struct action read = take(&bench, ACTION_READ);
+        tick_after_ms(1000);
+        while (waiting(ACTION_PULSE) > 0) { pulse(full); }
+        answer_chores();
+        if (waiting(ACTION_READ) > 0) {
+            struct action read = take(ACTION_READ);
             struct entry entry = {.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}};
             size_t count = read.read.counts[CLASS_NORMAL] > 0 ? 1 : 0;
-            send(&bench, (struct event){.kind = EVENT_ENTRIES,
-                                        .entries = {.source = READ_NEW, .entries = &entry, .count = count}});
+            send((struct event){.kind = EVENT_ENTRIES,
+                                .entries = {.source = READ_NEW, .entries = &entry, .count = count}});
         }
-        format_all(&bench);
-        while (waiting(&bench, ACTION_SETTLE) > 0) { answered += settle(&bench, false); }
+        format_all();
+        while (waiting(ACTION_SETTLE) > 0) { answered += settle(false); }
     }
     assert_in_range(answered, 4, 30);
-    worker_close(bench.worker);
 }
 
-TEST(each_class_has_its_own_credit)
+WORKER_TEST(each_class_has_its_own_credit)
 {
     struct worker_options options = default_options();
     options.credit_tokens = 16 * 60; /* 60 of the longest */
     options.max_batch_tokens = 80;
-    struct bench bench = begin(options);
-    read_new(&bench, 0);
-    struct action read = take(&bench, ACTION_READ);
+    begin(options);
+    read_new(0);
+    struct action read = take(ACTION_READ);
     for (int c = 0; c < CLASS_COUNT; c++) { /* Redis takes one COUNT for all: the next two batches of `low` */
         assert_int_equal(read.read.counts[c], 10);
     }
-    give(&bench, READ_NEW, ORIGIN_NEW, 10); /* the number asked for: `normal` is busy, and has room for more */
-    read = take(&bench, ACTION_READ);
+    give(READ_NEW, ORIGIN_NEW, 10); /* the number asked for: `normal` is busy, and has room for more */
+    read = take(ACTION_READ);
     if (read.read.counts[CLASS_LOW] > 0) { /* each of the two has its turn */
         assert_int_equal(read.read.counts[CLASS_NORMAL], 10);
-        give(&bench, READ_NEW, ORIGIN_NEW, 10);
-        read = take(&bench, ACTION_READ);
+        give(READ_NEW, ORIGIN_NEW, 10);
+        read = take(ACTION_READ);
     }
     assert_int_equal(read.read.counts[CLASS_LOW], 0);
     assert_in_range(read.read.counts[CLASS_NORMAL], 30, 60);
     assert_int_equal(read.read.block_ms, 0); /* because `low` must not wait for the others */
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    read = take(&bench, ACTION_READ);
+    give(READ_NEW, ORIGIN_NEW, 0);
+    read = take(ACTION_READ);
     assert_int_equal(read.read.counts[CLASS_LOW], 10);
     assert_true(read.read.block_ms > 0);
-    worker_close(bench.worker);
 }
 
 /* A queue of a million `low` entries, an engine that takes 10 ms a batch, and now and then a `high` one. */
-struct flood {
-    struct bench bench;
+static struct flood {
     uint64_t low_left, low_done, high_sent_ns, high_wait_ns;
     uint32_t most_held;
     uint64_t most_bytes;
     bool high_waits;
-};
+} flood;
 
-static void flood_read(struct flood *flood)
+static void flood_read(void)
 {
     static struct entry entries[1024];
     static const struct entry_field field = {"text", 4, "word", 4};
-    struct action read = take(&flood->bench, ACTION_READ);
+    struct action read = take(ACTION_READ);
     size_t count = 0;
-    if (flood->high_waits && read.read.counts[CLASS_HIGH] > 0) {
-        entries[count++] = (struct entry){.class = CLASS_HIGH, .id = {++flood->bench.next_entry, 0}};
-        flood->high_waits = false;
+    if (flood.high_waits && read.read.counts[CLASS_HIGH] > 0) {
+        entries[count++] = (struct entry){.class = CLASS_HIGH, .id = {++bench.next_entry, 0}};
+        flood.high_waits = false;
     }
-    for (uint32_t i = 0; i < read.read.counts[CLASS_LOW] && flood->low_left > 0; i++, flood->low_left--) {
-        entries[count++] = (struct entry){.class = CLASS_LOW, .id = {++flood->bench.next_entry, 0}};
+    for (uint32_t i = 0; i < read.read.counts[CLASS_LOW] && flood.low_left > 0; i++, flood.low_left--) {
+        entries[count++] = (struct entry){.class = CLASS_LOW, .id = {++bench.next_entry, 0}};
     }
     for (size_t i = 0; i < count; i++) {
         entries[i].fields = &field;
         entries[i].field_count = 1;
     }
-    send(&flood->bench,
-         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = count}});
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = count}});
 }
 
-static void flood_settle(struct flood *flood)
+static void flood_settle(void)
 {
-    struct request_list list = take(&flood->bench, ACTION_SETTLE).requests;
+    struct request_list list = take(ACTION_SETTLE).requests;
     for (const struct request *request = list.first; request != NULL; request = request->next) {
-        flood->low_done += request->identity.class == CLASS_LOW;
-        if (request->identity.class == CLASS_HIGH && flood->bench.now - flood->high_sent_ns > flood->high_wait_ns) {
-            flood->high_wait_ns = flood->bench.now - flood->high_sent_ns;
+        flood.low_done += request->identity.class == CLASS_LOW;
+        if (request->identity.class == CLASS_HIGH && bench.now - flood.high_sent_ns > flood.high_wait_ns) {
+            flood.high_wait_ns = bench.now - flood.high_sent_ns;
         }
-        flood->high_sent_ns = request->identity.class == CLASS_HIGH ? 0 : flood->high_sent_ns;
+        flood.high_sent_ns = request->identity.class == CLASS_HIGH ? 0 : flood.high_sent_ns;
     }
-    send(&flood->bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+    send_requests(EVENT_SETTLED, list, false);
 }
 
 /* Everything but the engine answers at once; a blocked read ends when it is unblocked, or when something has come. */
-static void flood_settle_down(struct flood *flood)
+static void flood_settle_down(void)
 {
-    struct bench *bench = &flood->bench;
     for (bool moved = true; moved;) {
         moved = false;
-        answer_chores(bench);
-        prepare_all(bench, 4);
-        format_all(bench);
-        while (waiting(bench, ACTION_SETTLE) > 0) {
-            flood_settle(flood);
+        answer_chores();
+        prepare_all(4);
+        format_all();
+        while (waiting(ACTION_SETTLE) > 0) {
+            flood_settle();
             moved = true;
         }
-        bool unblock = waiting(bench, ACTION_UNBLOCK) > 0;
-        while (waiting(bench, ACTION_UNBLOCK) > 0) { (void)take(bench, ACTION_UNBLOCK); }
-        for (size_t i = 0; i < bench->count; i++) {
-            if (bench->out[i].kind == ACTION_READ) {
-                const uint32_t *counts = bench->out[i].read.counts;
-                bool comes = (counts[CLASS_LOW] > 0 && flood->low_left > 0) ||
-                             (counts[CLASS_HIGH] > 0 && flood->high_waits) || bench->out[i].read.block_ms == 0;
+        bool unblock = waiting(ACTION_UNBLOCK) > 0;
+        while (waiting(ACTION_UNBLOCK) > 0) { (void)take(ACTION_UNBLOCK); }
+        for (size_t i = 0; i < bench.count; i++) {
+            if (bench.out[i].kind == ACTION_READ) {
+                const uint32_t *counts = bench.out[i].read.counts;
+                bool comes = (counts[CLASS_LOW] > 0 && flood.low_left > 0) ||
+                             (counts[CLASS_HIGH] > 0 && flood.high_waits) || bench.out[i].read.block_ms == 0;
                 if (comes || unblock) {
-                    flood_read(flood);
+                    flood_read();
                     moved = true;
                 }
                 break;
             }
         }
     }
-    struct worker_stats stats = worker_stats(bench->worker);
-    flood->most_held = stats.held > flood->most_held ? stats.held : flood->most_held;
-    flood->most_bytes = stats.held_bytes > flood->most_bytes ? stats.held_bytes : flood->most_bytes;
+    struct worker_stats stats = worker_stats(bench.worker);
+    flood.most_held = stats.held > flood.most_held ? stats.held : flood.most_held;
+    flood.most_bytes = stats.held_bytes > flood.most_bytes ? stats.held_bytes : flood.most_bytes;
 }
 
-TEST(low_never_holds_up_high_nor_fills_the_memory)
+WORKER_TEST(low_never_holds_up_high_nor_fills_the_memory)
 {
     enum { BATCH_MS = 10, STEPS = 300, HIGH_EVERY = 7 };
     struct worker_options options = default_options();
@@ -142,23 +136,23 @@ TEST(low_never_holds_up_high_nor_fills_the_memory)
     options.max_batch_tokens = 256;
     options.credit_tokens = 100000;
     options.credit_bytes = 64 << 20;
-    struct flood flood = {.bench = begin(options), .low_left = 1000000};
+    flood = (struct flood){.low_left = 1000000};
+    begin(options);
     for (int step = 0; step < STEPS; step++) {
         if (step % HIGH_EVERY == 0 && flood.high_sent_ns == 0) {
             flood.high_waits = true;
-            flood.high_sent_ns = flood.bench.now;
+            flood.high_sent_ns = bench.now;
         }
-        flood_settle_down(&flood);
-        flood.bench.now += BATCH_MS * NS_PER_MS;
-        send(&flood.bench, (struct event){.kind = EVENT_TICK});
-        if (waiting(&flood.bench, ACTION_SUBMIT) > 0) { (void)answer_batch(&flood.bench, STATUS_OK); }
+        flood_settle_down();
+        bench.now += BATCH_MS * NS_PER_MS;
+        tick();
+        if (waiting(ACTION_SUBMIT) > 0) { (void)answer_batch(STATUS_OK); }
     }
     assert_true(flood.low_done > 5000); /* it goes on */
     assert_true(flood.high_wait_ns > 0);
     assert_true(flood.high_wait_ns <= 4 * BATCH_MS * NS_PER_MS); /* the two batches that were out, and its own */
     assert_in_range(flood.most_held, 64, 600);                   /* whatever the depth */
     assert_true(flood.most_bytes < 1 << 20);
-    worker_close(flood.bench.worker);
 }
 
 /* --- delays and deadlines --- */
@@ -173,281 +167,243 @@ static char *number(uint64_t value)
 }
 
 /* A time as the next entry must express it, relative to its id, which is its number. */
-static const char *from_its_id(const struct bench *bench, uint64_t ms)
+static const char *from_its_id(uint64_t ms)
 {
-    return number(ms - (bench->next_entry + 1));
+    return number(ms - (bench.next_entry + 1));
 }
 
-TEST(a_request_that_is_not_due_is_parked)
+WORKER_TEST(a_request_that_is_not_due_is_parked)
 {
-    struct bench bench = begin(default_options());
-    uint64_t due_ms = redis_now(&bench) + 300;
-    read_one(&bench, CLASS_HIGH, FIELDS("text", "a", "delay", from_its_id(&bench, due_ms)));
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
+    uint64_t due_ms = redis_now() + 300;
+    read_one(CLASS_HIGH, FIELDS("text", "a", "delay", from_its_id(due_ms)));
+    assert_int_equal(waiting(ACTION_PREPARE), 0);
     uint64_t due_ns = bench.now + 300 * NS_PER_MS;
-    struct request parked = settle_one(&bench, VERDICT_DONE);
+    struct request parked = settle_one(VERDICT_DONE);
     assert_int_equal(parked.lifetime.outcome, OUTCOME_DEFER);
     assert_int_equal(parked.retry.next_attempt, 1); /* nothing was tried */
     assert_true(parked.lifetime.due_at_ms == due_ms && parked.lifetime.due_ms == 0);
     assert_int_equal(worker_stats(bench.worker).parked, 1);
     assert_int_equal(worker_stats(bench.worker).retries, 0);
-    while (waiting(&bench, ACTION_PROMOTE) == 0 || bench.now < due_ns) {
-        if (waiting(&bench, ACTION_PROMOTE) > 0) { /* a look now and then, for requests that others have parked */
-            (void)take(&bench, ACTION_PROMOTE);
-            send(&bench, (struct event){.kind = EVENT_PROMOTED, .promoted = {(due_ns - bench.now) / NS_PER_MS}});
+    while (waiting(ACTION_PROMOTE) == 0 || bench.now < due_ns) {
+        if (waiting(ACTION_PROMOTE) > 0) { /* a look now and then, for requests that others have parked */
+            (void)take(ACTION_PROMOTE);
+            send((struct event){.kind = EVENT_PROMOTED, .promoted = {(due_ns - bench.now) / NS_PER_MS}});
         }
         bench.now = bench.wakes_at;
         assert_true(bench.now <= due_ns);
-        send(&bench, (struct event){.kind = EVENT_TICK});
+        tick();
     }
     assert_true(bench.now == due_ns); /* the worker that parked it knows when to fetch it */
-    worker_close(bench.worker);
 }
 
-TEST(who_expires_before_it_is_due_is_parked_until_then)
+WORKER_TEST(who_expires_before_it_is_due_is_parked_until_then)
 {
-    struct bench bench = begin(default_options());
-    uint64_t expires_ms = redis_now(&bench) + 100;
-    read_one(&bench, CLASS_NORMAL,
-             FIELDS("text", "a", "delay", from_its_id(&bench, expires_ms + 500), "expires_in",
-                    from_its_id(&bench, expires_ms)));
-    assert_true(settle_one(&bench, VERDICT_DONE).lifetime.due_at_ms == expires_ms);
-    tick_after_ms(&bench, 100);
-    read_one(&bench, CLASS_NORMAL,
-             FIELDS("_id", "1-0", "_attempt", "1", "_first_at", "1", "text", "a", "delay", number(expires_ms + 499),
-                    "expires_in", number(expires_ms - 1)));
-    struct request expired = settle_one(&bench, VERDICT_DONE);
+    uint64_t expires_ms = redis_now() + 100;
+    read_one(CLASS_NORMAL,
+             FIELDS("text", "a", "delay", from_its_id(expires_ms + 500), "expires_in", from_its_id(expires_ms)));
+    assert_true(settle_one(VERDICT_DONE).lifetime.due_at_ms == expires_ms);
+    tick_after_ms(100);
+    read_one(CLASS_NORMAL, FIELDS("_id", "1-0", "_attempt", "1", "_first_at", "1", "text", "a", "delay",
+                                  number(expires_ms + 499), "expires_in", number(expires_ms - 1)));
+    struct request expired = settle_one(VERDICT_DONE);
     assert_int_equal(expired.lifetime.outcome, OUTCOME_ERROR);
     assert_int_equal(expired.retry.code, CODE_EXPIRED);
     assert_int_equal(worker_stats(bench.worker).expired, 1);
-    worker_close(bench.worker);
 }
 
 /* --- cancel, vanished --- */
 
-TEST(a_cancel_goes_straight_to_its_script)
+WORKER_TEST(a_cancel_goes_straight_to_its_script)
 {
-    struct bench bench = begin(default_options());
-    read_one(&bench, CLASS_HIGH, FIELDS("cancel", "low:7-3"));
-    struct request cancel = settle_one(&bench, VERDICT_DONE);
+    read_one(CLASS_HIGH, FIELDS("cancel", "low:7-3"));
+    struct request cancel = settle_one(VERDICT_DONE);
     assert_int_equal(cancel.lifetime.outcome, OUTCOME_CANCEL);
     assert_string_equal(cancel.identity.target, "low:7-3");
-    (void)take(&bench, ACTION_READ);
-    give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED},
-             FIELDS("cancel", "7-3"));
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* it runs nothing */
-    (void)settle_one(&bench, VERDICT_NOTHING);
+    (void)take(ACTION_READ);
+    give_one(READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED}, FIELDS("cancel", "7-3"));
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0); /* it runs nothing */
+    (void)settle_one(VERDICT_NOTHING);
     assert_int_equal(worker_stats(bench.worker).cancelled, 1);
     assert_int_equal(worker_stats(bench.worker).nothing_to_cancel, 1);
-    give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("cancel", "nobody"));
-    assert_int_equal(settle_one(&bench, VERDICT_DONE).lifetime.outcome, OUTCOME_ERROR);
+    give_one(READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("cancel", "nobody"));
+    assert_int_equal(settle_one(VERDICT_DONE).lifetime.outcome, OUTCOME_ERROR);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    worker_close(bench.worker);
 }
 
-TEST(an_entry_without_its_message_is_answered)
+WORKER_TEST(an_entry_without_its_message_is_answered)
 {
-    struct bench bench = begin(default_options());
-    (void)take(&bench, ACTION_READ);
-    give_one(&bench, READ_RECLAIM, (struct entry){.origin = ORIGIN_RECLAIMED, .vanished = true}, FIELDS(NULL));
-    struct request gone = settle_one(&bench, VERDICT_DONE);
+    (void)take(ACTION_READ);
+    give_one(READ_RECLAIM, (struct entry){.origin = ORIGIN_RECLAIMED, .vanished = true}, FIELDS(NULL));
+    struct request gone = settle_one(VERDICT_DONE);
     assert_int_equal(gone.lifetime.outcome, OUTCOME_GONE);
     assert_int_equal(gone.retry.code, CODE_INTERNAL);
     assert_int_equal(worker_stats(bench.worker).vanished, 1);
-    give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL},
-             FIELDS("text", "a", "delay", from_its_id(&bench, redis_now(&bench) + 500)));
-    assert_int_equal(settle_one(&bench, VERDICT_GONE).lifetime.outcome, OUTCOME_DEFER); /* deleted meanwhile */
-    assert_int_equal(settle_one(&bench, VERDICT_DONE).lifetime.outcome, OUTCOME_GONE);
+    give_one(READ_NEW, (struct entry){.class = CLASS_NORMAL},
+             FIELDS("text", "a", "delay", from_its_id(redis_now() + 500)));
+    assert_int_equal(settle_one(VERDICT_GONE).lifetime.outcome, OUTCOME_DEFER); /* deleted meanwhile */
+    assert_int_equal(settle_one(VERDICT_DONE).lifetime.outcome, OUTCOME_GONE);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    worker_close(bench.worker);
 }
 
 /* --- names --- */
 
-TEST(who_borrowed_a_name_is_called_by_its_own)
+WORKER_TEST(who_borrowed_a_name_is_called_by_its_own)
 {
-    struct bench bench = begin(default_options());
     bench.next_entry = 80;
-    read_one(&bench, CLASS_LOW, FIELDS("_id", "low:7-7", "_attempt", "9", "text", "a"));
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_INTERNAL);
-    struct request first = settle_one(&bench, VERDICT_NOT_ITS_NAME);
+    read_one(CLASS_LOW, FIELDS("_id", "low:7-7", "_attempt", "9", "text", "a"));
+    prepare_all(4);
+    answer_batch(STATUS_INTERNAL);
+    struct request first = settle_one(VERDICT_NOT_ITS_NAME);
     assert_string_equal(first.identity.name, "low:7-7");
     assert_int_equal(first.lifetime.outcome, OUTCOME_DEAD); /* its attempts seemed to be used up */
-    struct request second = settle_one(&bench, VERDICT_DONE);
+    struct request second = settle_one(VERDICT_DONE);
     assert_string_equal(second.identity.name, "low:81-0");
     assert_string_equal(second.identity.id, "low:81-0");
     assert_int_equal(second.lifetime.outcome, OUTCOME_DEFER);
     assert_int_equal(second.retry.next_attempt, 2);
     assert_int_equal(worker_stats(bench.worker).disowned, 1);
-    worker_close(bench.worker);
 }
 
 /* --- caps beside those of the streams --- */
 
-TEST(too_many_that_wait_for_their_time)
+WORKER_TEST(too_many_that_wait_for_their_time)
 {
-    struct bench bench = begin(default_options());
-    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "delay", from_its_id(&bench, redis_now(&bench) + 3600 * 1000)));
-    assert_int_equal(settle_one(&bench, VERDICT_LATER_FULL).lifetime.outcome, OUTCOME_DEFER);
-    struct request refused = settle_one(&bench, VERDICT_DONE);
+    read_one(CLASS_NORMAL, FIELDS("text", "a", "delay", from_its_id(redis_now() + 3600 * 1000)));
+    assert_int_equal(settle_one(VERDICT_LATER_FULL).lifetime.outcome, OUTCOME_DEFER);
+    struct request refused = settle_one(VERDICT_DONE);
     assert_int_equal(refused.lifetime.outcome, OUTCOME_ERROR);
     assert_int_equal(refused.retry.code, CODE_QUEUE_FULL);
     assert_in_range(refused.retry.retry_after_ms, 1000, 3600 * 1000);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    worker_close(bench.worker);
 }
 
 /* --- what Redis refuses --- */
 
-TEST(who_is_refused_goes_alone_and_less_and_less_often)
+WORKER_TEST(who_is_refused_goes_alone_and_less_and_less_often)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 3);
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    struct request_list list = take(&bench, ACTION_SETTLE).requests;
+    read_and_prepare(3, 4);
+    compute_and_format();
+    struct request_list list = take(ACTION_SETTLE).requests;
     assert_int_equal(list.count, 3);
     list.first->lifetime.verdict = list.first->next->lifetime.verdict = VERDICT_AGAIN;
-    send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
-    assert_int_equal(waiting(&bench, ACTION_SETTLE), 0);
-    tick_after_ms(&bench, 100);
-    assert_int_equal(waiting(&bench, ACTION_SETTLE), 1); /* one of them, and one call at a time */
-    (void)settle_one(&bench, VERDICT_DONE);
+    send_requests(EVENT_SETTLED, list, false);
+    assert_int_equal(waiting(ACTION_SETTLE), 0);
+    tick_after_ms(100);
+    assert_int_equal(waiting(ACTION_SETTLE), 1); /* one of them, and one call at a time */
+    (void)settle_one(VERDICT_DONE);
     uint64_t pause_ms = 100;
     for (int refusals = 2; refusals <= 12; refusals++) {
-        (void)settle_one(&bench, VERDICT_AGAIN);
+        (void)settle_one(VERDICT_AGAIN);
         pause_ms = pause_ms * 2 < 10000 ? pause_ms * 2 : 10000;
         assert_int_equal(worker_stats(bench.worker).settle_stuck, refusals >= 10);
-        tick_after_ms(&bench, pause_ms - 1);
-        assert_int_equal(waiting(&bench, ACTION_SETTLE), 0);
-        tick_after_ms(&bench, 1);
-        assert_int_equal(waiting(&bench, ACTION_SETTLE), 1);
-        answer_chores(&bench);
-        bench.count = waiting(&bench, ACTION_SETTLE) > 0 ? bench.count : 0;
+        tick_after_ms(pause_ms - 1);
+        assert_int_equal(waiting(ACTION_SETTLE), 0);
+        tick_after_ms(1);
+        assert_int_equal(waiting(ACTION_SETTLE), 1);
+        answer_chores();
+        bench.count = waiting(ACTION_SETTLE) > 0 ? bench.count : 0;
     }
-    (void)settle_one(&bench, VERDICT_DONE);
+    (void)settle_one(VERDICT_DONE);
     assert_int_equal(worker_stats(bench.worker).done, 3);
-    worker_close(bench.worker);
 }
 
-TEST(a_refused_suspect_gives_up_its_place)
+WORKER_TEST(a_refused_suspect_gives_up_its_place)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 600);
-    (void)take(&bench, ACTION_RECLAIM);
-    give_loners(&bench, 2);
-    come_to_rest(&bench);
-    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    take_reclaim();
+    give_loners(2);
+    come_to_rest();
+    struct action charge = take(ACTION_RECORD_RUN);
     charge.requests.first->retry.quarantine_runs = 1;
-    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
-    (void)settle_one(&bench, VERDICT_AGAIN);
-    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 1);
-    worker_close(bench.worker);
+    send_requests(EVENT_RUN_RECORDED, charge.requests, false);
+    prepare_all(4);
+    compute_and_format();
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 0);
+    (void)settle_one(VERDICT_AGAIN);
+    assert_int_equal(waiting(ACTION_RECORD_RUN), 1);
 }
 
 /* --- the pulse --- */
 
-TEST(nothing_is_claimed_before_the_first_pulse)
+WORKER_TEST(nothing_is_claimed_before_the_first_pulse)
 {
-    struct worker_options options = default_options();
-    struct bench bench = {.now = 1000 * NS_PER_S};
-    struct err err;
-    assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
-    connected(&bench);
-    answer_own(&bench);
-    assert_int_equal(waiting(&bench, ACTION_READ) + waiting(&bench, ACTION_RECLAIM) + waiting(&bench, ACTION_PROMOTE),
-                     0);
-    pulse(&bench, (struct pulse){.paused = true});
-    assert_int_equal(waiting(&bench, ACTION_READ) + waiting(&bench, ACTION_RECLAIM) + waiting(&bench, ACTION_PROMOTE),
-                     0);
-    tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){0});
-    assert_int_equal(waiting(&bench, ACTION_READ), 1);
-    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 1);
-    assert_int_equal(waiting(&bench, ACTION_PROMOTE), 1);
-    worker_close(bench.worker);
+    open_worker(default_options());
+    connected();
+    answer_own();
+    assert_int_equal(waiting(ACTION_READ) + waiting(ACTION_RECLAIM) + waiting(ACTION_PROMOTE), 0);
+    pulse((struct pulse){.paused = true});
+    assert_int_equal(waiting(ACTION_READ) + waiting(ACTION_RECLAIM) + waiting(ACTION_PROMOTE), 0);
+    tick_after_ms(1000);
+    pulse((struct pulse){0});
+    assert_int_equal(waiting(ACTION_READ), 1);
+    assert_int_equal(waiting(ACTION_RECLAIM), 1);
+    assert_int_equal(waiting(ACTION_PROMOTE), 1);
 }
 
-TEST(a_pause_ends_the_read_and_finishes_what_is_held)
+WORKER_TEST(a_pause_ends_the_read_and_finishes_what_is_held)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 1);
-    tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){.paused = true});
-    (void)take(&bench, ACTION_UNBLOCK);
-    read_new(&bench, 1); /* it had been on its way */
-    assert_int_equal(waiting(&bench, ACTION_READ), 0);
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_OK);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    while (waiting(&bench, ACTION_SETTLE) > 0) { settle(&bench, false); }
+    read_new(1);
+    tick_after_ms(1000);
+    pulse((struct pulse){.paused = true});
+    (void)take(ACTION_UNBLOCK);
+    read_new(1); /* it had been on its way */
+    assert_int_equal(waiting(ACTION_READ), 0);
+    prepare_all(4);
+    answer_batch(STATUS_OK);
+    compute_and_format();
+    settle_all();
     assert_int_equal(worker_stats(bench.worker).done, 2);
     bench.count = 0;
-    tick_after_ms(&bench, 900);
-    assert_int_equal(waiting(&bench, ACTION_READ) + waiting(&bench, ACTION_RECLAIM) + waiting(&bench, ACTION_PROMOTE),
-                     0);
-    tick_after_ms(&bench, 100);
-    struct action beat = take(&bench, ACTION_PULSE);
+    tick_after_ms(900);
+    assert_int_equal(waiting(ACTION_READ) + waiting(ACTION_RECLAIM) + waiting(ACTION_PROMOTE), 0);
+    tick_after_ms(100);
+    struct action beat = take(ACTION_PULSE);
     assert_string_equal(beat.heartbeat.state, "running");
     assert_int_equal(beat.heartbeat.stats.done, 2);
-    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1}});
-    assert_int_equal(waiting(&bench, ACTION_READ), 1);
-    worker_close(bench.worker);
+    send((struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1}});
+    assert_int_equal(waiting(ACTION_READ), 1);
 }
 
-TEST(a_pulse_that_fails_changes_nothing)
+WORKER_TEST(a_pulse_that_fails_changes_nothing)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 1000);
-    (void)take(&bench, ACTION_PULSE);
-    send(&bench, (struct event){.kind = EVENT_PULSE, .failed = true});
-    read_new(&bench, 1);
-    tick_after_ms(&bench, 100);
-    assert_int_equal(waiting(&bench, ACTION_READ), 1);
-    assert_int_equal(waiting(&bench, ACTION_PULSE), 0);
-    tick_after_ms(&bench, 900);
-    assert_int_equal(waiting(&bench, ACTION_PULSE), 1);
-    worker_close(bench.worker);
+    tick_after_ms(1000);
+    (void)take(ACTION_PULSE);
+    send((struct event){.kind = EVENT_PULSE, .failed = true});
+    read_new(1);
+    tick_after_ms(100);
+    assert_int_equal(waiting(ACTION_READ), 1);
+    assert_int_equal(waiting(ACTION_PULSE), 0);
+    tick_after_ms(900);
+    assert_int_equal(waiting(ACTION_PULSE), 1);
 }
 
-TEST(commands_are_obeyed)
+WORKER_TEST(commands_are_obeyed)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){.command = EVENT_QUIET});
-    (void)take(&bench, ACTION_UNBLOCK);
-    read_new(&bench, 0);
-    assert_int_equal(waiting(&bench, ACTION_READ), 0);
-    tick_after_ms(&bench, 1000);
+    tick_after_ms(1000);
+    pulse((struct pulse){.command = EVENT_QUIET});
+    (void)take(ACTION_UNBLOCK);
+    read_new(0);
+    assert_int_equal(waiting(ACTION_READ), 0);
+    tick_after_ms(1000);
     assert_string_equal(bench.out[bench.count - 1].heartbeat.state, "quiet");
-    pulse(&bench, (struct pulse){.command = EVENT_RESUME});
-    assert_int_equal(waiting(&bench, ACTION_READ), 1);
-    answer_chores(&bench);
-    tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){.command = EVENT_DRAIN});
-    read_new(&bench, 0);
-    answer_chores(&bench);
-    assert_true(take(&bench, ACTION_RELEASE).last);
-    send(&bench, (struct event){.kind = EVENT_RELEASED});
-    assert_true(take(&bench, ACTION_EXIT).exit.clean);
-    worker_close(bench.worker);
+    pulse((struct pulse){.command = EVENT_RESUME});
+    assert_int_equal(waiting(ACTION_READ), 1);
+    answer_chores();
+    tick_after_ms(1000);
+    pulse((struct pulse){.command = EVENT_DRAIN});
+    read_new(0);
+    answer_chores();
+    assert_true(take(ACTION_RELEASE).last);
+    send((struct event){.kind = EVENT_RELEASED});
+    assert_true(take(ACTION_EXIT).exit.clean);
 }
 
 /* --- caps, tenants, orphans --- */
 
-TEST(the_newest_above_the_cap_are_refused)
+WORKER_TEST(the_newest_above_the_cap_are_refused)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){.depth = {0, 250, 0}, .cap = {0, 100, 0}});
-    struct action shed = take(&bench, ACTION_SHED);
+    tick_after_ms(1000);
+    pulse((struct pulse){.depth = {0, 250, 0}, .cap = {0, 100, 0}});
+    struct action shed = take(ACTION_SHED);
     assert_int_equal(shed.read.class, CLASS_NORMAL);
     assert_int_equal(shed.read.cap, 100);
     assert_int_equal(shed.read.count, 64);
@@ -455,50 +411,48 @@ TEST(the_newest_above_the_cap_are_refused)
     static const struct entry_field field = {"text", 4, "word", 4};
     entry.fields = &field;
     entry.field_count = 1;
-    send(&bench, (struct event){.kind = EVENT_ENTRIES,
-                                .entries = {.source = READ_SHED,
-                                            .class = CLASS_NORMAL,
-                                            .entries = &entry,
-                                            .count = 1,
-                                            .more = true,
-                                            .last = {1000, 7},
-                                            .first = {900, 0}}});
-    shed = take(&bench, ACTION_SHED); /* more are left: it goes on where the first one was */
+    send((struct event){.kind = EVENT_ENTRIES,
+                        .entries = {.source = READ_SHED,
+                                    .class = CLASS_NORMAL,
+                                    .entries = &entry,
+                                    .count = 1,
+                                    .more = true,
+                                    .last = {1000, 7},
+                                    .first = {900, 0}}});
+    shed = take(ACTION_SHED); /* more are left: it goes on where the first one was */
     assert_int_equal(shed.read.after.ms, 1000);
     assert_int_equal(shed.read.before.ms, 900);
-    struct request refused = settle_one(&bench, VERDICT_DONE);
+    struct request refused = settle_one(VERDICT_DONE);
     assert_int_equal(refused.retry.code, CODE_QUEUE_FULL);
     assert_in_range(refused.retry.retry_after_ms, 1000, 3600 * 1000);
     assert_int_equal(worker_stats(bench.worker).shed, 1);
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SHED, .class = CLASS_NORMAL}});
-    assert_int_equal(waiting(&bench, ACTION_SHED), 0);
-    tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){.depth = {0, 90, 500}, .cap = {0, 100, 0}});
-    assert_int_equal(waiting(&bench, ACTION_SHED), 0);
-    worker_close(bench.worker);
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SHED, .class = CLASS_NORMAL}});
+    assert_int_equal(waiting(ACTION_SHED), 0);
+    tick_after_ms(1000);
+    pulse((struct pulse){.depth = {0, 90, 500}, .cap = {0, 100, 0}});
+    assert_int_equal(waiting(ACTION_SHED), 0);
 }
 
-static struct bench begin_crowded(void)
+static void begin_crowded(void)
 {
     struct worker_options options = default_options();
     options.credit_tokens = 160;
     options.max_batch_tokens = 16;
-    struct bench bench = begin(options);
-    read_new(&bench, 0);
-    for (int i = 0; i < 40 && waiting(&bench, ACTION_READ) > 0; i++) {
-        read_one(&bench, CLASS_NORMAL, FIELDS("text", "a word or two or three of this tenant", "tenant", "big"));
+    begin(options);
+    read_new(0);
+    for (int i = 0; i < 40 && waiting(ACTION_READ) > 0; i++) {
+        read_one(CLASS_NORMAL, FIELDS("text", "a word or two or three of this tenant", "tenant", "big"));
     }
     bench.now += 1000 * NS_PER_MS;
-    send(&bench, (struct event){.kind = EVENT_TICK});
-    return bench;
+    tick();
 }
 
-TEST(one_tenant_does_not_hide_another)
+WORKER_TEST(one_tenant_does_not_hide_another)
 {
-    struct bench bench = begin_crowded();
-    assert_int_equal(waiting(&bench, ACTION_FAIR), 0); /* no backlog is known yet */
-    pulse(&bench, (struct pulse){.depth = {0, 1000000, 0}});
-    struct action fair = take(&bench, ACTION_FAIR);
+    begin_crowded();
+    assert_int_equal(waiting(ACTION_FAIR), 0); /* no backlog is known yet */
+    pulse((struct pulse){.depth = {0, 1000000, 0}});
+    struct action fair = take(ACTION_FAIR);
     assert_int_equal(fair.read.class, CLASS_NORMAL);
     assert_in_range(fair.read.count, 1, 40 / 4);
     assert_int_equal(fair.read.enough_count, 1);
@@ -506,117 +460,106 @@ TEST(one_tenant_does_not_hide_another)
     uint32_t held = worker_stats(bench.worker).held;
     static const struct entry_field fields[] = {{"text", 4, "word", 4}, {"tenant", 6, "small", 5}};
     struct entry entry = {.class = CLASS_NORMAL, .id = {5000, 0}, .fields = fields, .field_count = 2};
-    send(
-        &bench,
-        (struct event){
-            .kind = EVENT_ENTRIES,
-            .entries = {.source = READ_FAIR, .class = CLASS_NORMAL, .entries = &entry, .count = 1, .last = {6000, 0}}});
+    send((struct event){
+        .kind = EVENT_ENTRIES,
+        .entries = {.source = READ_FAIR, .class = CLASS_NORMAL, .entries = &entry, .count = 1, .last = {6000, 0}}});
     assert_int_equal(worker_stats(bench.worker).held, held + 1);
     assert_int_equal(worker_stats(bench.worker).taken_ahead, 1);
-    assert_int_equal(waiting(&bench, ACTION_FAIR), 0);
-    tick_after_ms(&bench, 100);
-    assert_int_equal(take(&bench, ACTION_FAIR).read.after.ms, 6000); /* what has come in since */
-    send(&bench, (struct event){.kind = EVENT_ENTRIES,
-                                .entries = {.source = READ_FAIR, .class = CLASS_NORMAL, .last = {6100, 0}}});
-    tick_after_ms(&bench, 100);
-    assert_int_equal(take(&bench, ACTION_FAIR).read.after.ms, 5000); /* and once more from the first that was found */
-    worker_close(bench.worker);
+    assert_int_equal(waiting(ACTION_FAIR), 0);
+    tick_after_ms(100);
+    assert_int_equal(take(ACTION_FAIR).read.after.ms, 6000); /* what has come in since */
+    send((struct event){.kind = EVENT_ENTRIES,
+                        .entries = {.source = READ_FAIR, .class = CLASS_NORMAL, .last = {6100, 0}}});
+    tick_after_ms(100);
+    assert_int_equal(take(ACTION_FAIR).read.after.ms, 5000); /* and once more from the first that was found */
 }
 
-TEST(nobody_is_served_ahead_where_nobody_names_a_tenant)
+WORKER_TEST(nobody_is_served_ahead_where_nobody_names_a_tenant)
 {
     struct worker_options options = default_options();
     options.credit_tokens = 160;
-    struct bench bench = begin(options);
-    read_new(&bench, 40);
-    tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){.depth = {0, 1000000, 0}});
-    tick_after_ms(&bench, 500);
-    assert_int_equal(waiting(&bench, ACTION_FAIR), 0);
-    worker_close(bench.worker);
+    begin(options);
+    read_new(40);
+    tick_after_ms(1000);
+    pulse((struct pulse){.depth = {0, 1000000, 0}});
+    tick_after_ms(500);
+    assert_int_equal(waiting(ACTION_FAIR), 0);
 }
 
-static void mended(struct bench *bench, bool changed, bool more)
+static void mended(bool changed, bool more)
 {
-    assert_int_equal(take(bench, ACTION_MEND).redis_ms, redis_now(bench));
-    send(bench, (struct event){.kind = EVENT_MENDED, .mended = {.changed = changed, .more = more}});
+    assert_int_equal(take(ACTION_MEND).redis_ms, redis_now());
+    send((struct event){.kind = EVENT_MENDED, .mended = {.changed = changed, .more = more}});
 }
 
 /* A look comes every two seconds, or at once when an entry has such an id, and again until all are moved; then the
  * moved requests are due, and the next look is soon. */
-TEST(ids_ahead_of_the_clock_are_mended)
+WORKER_TEST(ids_ahead_of_the_clock_are_mended)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 900);
-    answer_chores(&bench);
-    read_one(&bench, CLASS_NORMAL, FIELDS("text", "word"));
-    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
-    (void)take(&bench, ACTION_READ);
-    struct entry entry = {.class = CLASS_LOW, .id = {redis_now(&bench) + 3600000, 0}};
-    give_one(&bench, READ_NEW, entry, FIELDS("text", "word", "delay", "700"));
+    tick_after_ms(900);
+    answer_chores();
+    read_one(CLASS_NORMAL, FIELDS("text", "word"));
+    assert_int_equal(waiting(ACTION_MEND), 0);
+    (void)take(ACTION_READ);
+    struct entry entry = {.class = CLASS_LOW, .id = {redis_now() + 3600000, 0}};
+    give_one(READ_NEW, entry, FIELDS("text", "word", "delay", "700"));
     assert_int_equal(worker_stats(bench.worker).ids_ahead, 1);
-    struct request seen = settle_one(&bench, VERDICT_DONE); /* parked: it counts from now */
+    struct request seen = settle_one(VERDICT_DONE); /* parked: it counts from now */
     assert_int_equal(seen.lifetime.outcome, OUTCOME_DEFER);
-    assert_int_equal(seen.lifetime.due_at_ms, redis_now(&bench) + 700);
-    mended(&bench, true, true);
-    mended(&bench, true, true);
-    assert_int_equal(waiting(&bench, ACTION_PROMOTE), 0);
-    mended(&bench, true, false);
-    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
-    assert_int_equal(waiting(&bench, ACTION_PROMOTE), 1);
-    tick_after_ms(&bench, 100);
-    mended(&bench, false, false);
-    answer_chores(&bench);
-    tick_after_ms(&bench, 1999);
-    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
-    tick_after_ms(&bench, 1);
-    mended(&bench, false, false);
-    worker_close(bench.worker);
+    assert_int_equal(seen.lifetime.due_at_ms, redis_now() + 700);
+    mended(true, true);
+    mended(true, true);
+    assert_int_equal(waiting(ACTION_PROMOTE), 0);
+    mended(true, false);
+    assert_int_equal(waiting(ACTION_MEND), 0);
+    assert_int_equal(waiting(ACTION_PROMOTE), 1);
+    tick_after_ms(100);
+    mended(false, false);
+    answer_chores();
+    tick_after_ms(1999);
+    assert_int_equal(waiting(ACTION_MEND), 0);
+    tick_after_ms(1);
+    mended(false, false);
 }
 
 /* Its entry was moved, and a producer has used the id once more: the computed result is not that entry's answer. */
-TEST(an_id_ahead_that_comes_again_is_read_again)
+WORKER_TEST(an_id_ahead_that_comes_again_is_read_again)
 {
-    struct bench bench = begin(default_options());
-    struct entry entry = {.class = CLASS_NORMAL, .id = {redis_now(&bench) + 3600000, 0}};
-    (void)take(&bench, ACTION_READ);
-    give_one(&bench, READ_NEW, entry, FIELDS("text", "word", "id", "first"));
-    (void)take(&bench, ACTION_READ);
-    give_one(&bench, READ_NEW, entry, FIELDS("text", "word", "id", "second"));
+    struct entry entry = {.class = CLASS_NORMAL, .id = {redis_now() + 3600000, 0}};
+    (void)take(ACTION_READ);
+    give_one(READ_NEW, entry, FIELDS("text", "word", "id", "first"));
+    (void)take(ACTION_READ);
+    give_one(READ_NEW, entry, FIELDS("text", "word", "id", "second"));
     assert_int_equal(worker_stats(bench.worker).held, 1);
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_SETTLE), 0);
+    prepare_all(4);
+    compute_and_format();
+    assert_int_equal(waiting(ACTION_SETTLE), 0);
     assert_int_equal(worker_stats(bench.worker).late, 1);
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    (void)take(&bench, ACTION_READ_OWN);
-    give(&bench, READ_OWN, ORIGIN_OWN, 0);
-    (void)take(&bench, ACTION_READ_OWN);
-    give_one(&bench, READ_OWN, entry, FIELDS("text", "word", "id", "second"));
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    struct request seen = settle_one(&bench, VERDICT_DONE);
+    read_new(0);
+    (void)take(ACTION_READ_OWN);
+    give(READ_OWN, ORIGIN_OWN, 0);
+    (void)take(ACTION_READ_OWN);
+    give_one(READ_OWN, entry, FIELDS("text", "word", "id", "second"));
+    prepare_all(4);
+    compute_and_format();
+    struct request seen = settle_one(VERDICT_DONE);
     assert_string_equal(seen.identity.id, "second");
-    worker_close(bench.worker);
 }
 
 /* The request in the window may have several texts, and expire there: all of them leave at once. */
-TEST(an_id_ahead_that_comes_again_may_expire_in_the_window)
+WORKER_TEST(an_id_ahead_that_comes_again_may_expire_in_the_window)
 {
     struct worker_options options = default_options();
     options.rules.max_inputs = 2;
     options.window_fixed = true;
     options.window_ms = 1000;
-    struct bench bench = begin(options);
-    struct entry entry = {.class = CLASS_NORMAL, .id = {redis_now(&bench) + 3600000, 0}};
+    begin(options);
+    struct entry entry = {.class = CLASS_NORMAL, .id = {redis_now() + 3600000, 0}};
     for (int again = 0; again < 2; again++) {
-        (void)take(&bench, ACTION_READ);
-        give_one(&bench, READ_NEW, entry, FIELDS("inputs", "[\"one\", \"two\"]", "expires_in", "100"));
+        (void)take(ACTION_READ);
+        give_one(READ_NEW, entry, FIELDS("inputs", "[\"one\", \"two\"]", "expires_in", "100"));
     }
-    struct request_list list = take(&bench, ACTION_PREPARE).requests;
+    struct request_list list = take(ACTION_PREPARE).requests;
     list.first->work = calloc(2 * DIM + 2, sizeof(float));
     for (uint32_t i = 0; i < 2; i++) {
         struct row *row = &list.first->rows[i];
@@ -624,165 +567,143 @@ TEST(an_id_ahead_that_comes_again_may_expire_in_the_window)
         row->ids = (int32_t *)list.first->work + (size_t)2 * DIM + i;
         row->tokens = 1;
     }
-    send(&bench, (struct event){.kind = EVENT_PREPARED, .requests = list});
+    send_requests(EVENT_PREPARED, list, false);
     assert_int_equal(worker_stats(bench.worker).waiting, 2);
-    tick_after_ms(&bench, 101);
+    tick_after_ms(101);
     assert_int_equal(worker_stats(bench.worker).waiting, 0);
     assert_int_equal(worker_stats(bench.worker).held, 0);
     assert_int_equal(worker_stats(bench.worker).late, 1);
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    assert_int_equal(waiting(&bench, ACTION_READ_OWN), 1); /* for the one that has the id now */
-    worker_close(bench.worker);
+    read_new(0);
+    assert_int_equal(waiting(ACTION_READ_OWN), 1); /* for the one that has the id now */
 }
 
 /* Ids are mended also while the queue is paused, because producers must be able to add; but not by a worker that is
  * quiet, or is not the housekeeper. */
-TEST(who_mends_ids)
+WORKER_TEST(who_mends_ids)
 {
-    struct bench bench = begin(default_options());
-    tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){.paused = true});
-    answer_chores(&bench);
-    tick_after_ms(&bench, 1000);
-    assert_int_equal(waiting(&bench, ACTION_MEND), 1);
-    mended(&bench, false, false);
-    send(&bench, (struct event){.kind = EVENT_QUIET});
-    tick_after_ms(&bench, 2000);
-    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
-    send(&bench, (struct event){.kind = EVENT_RESUME});
-    assert_int_equal(waiting(&bench, ACTION_MEND), 1);
-    mended(&bench, false, false);
-    (void)take(&bench, ACTION_PULSE);
-    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = redis_now(&bench)}});
-    tick_after_ms(&bench, 2000);
-    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
-    worker_close(bench.worker);
+    tick_after_ms(1000);
+    pulse((struct pulse){.paused = true});
+    answer_chores();
+    tick_after_ms(1000);
+    assert_int_equal(waiting(ACTION_MEND), 1);
+    mended(false, false);
+    send((struct event){.kind = EVENT_QUIET});
+    tick_after_ms(2000);
+    assert_int_equal(waiting(ACTION_MEND), 0);
+    send((struct event){.kind = EVENT_RESUME});
+    assert_int_equal(waiting(ACTION_MEND), 1);
+    mended(false, false);
+    (void)take(ACTION_PULSE);
+    send((struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = redis_now()}});
+    tick_after_ms(2000);
+    assert_int_equal(waiting(ACTION_MEND), 0);
 }
 
-TEST(orphans_are_looked_for_class_by_class)
+WORKER_TEST(orphans_are_looked_for_class_by_class)
 {
     struct worker_options options = default_options();
     options.sweep_ms = 2000;
-    struct bench bench = begin(options);
+    begin(options);
     bench.now += 2000 * NS_PER_MS;
-    send(&bench, (struct event){.kind = EVENT_TICK});
-    struct action sweep = take(&bench, ACTION_SWEEP);
+    tick();
+    struct action sweep = take(ACTION_SWEEP);
     assert_int_equal(sweep.read.class, CLASS_HIGH);
     assert_int_equal(sweep.read.after.ms, 0);
-    send(&bench,
-         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP, .more = true, .last = {70, 1}}});
-    sweep = take(&bench, ACTION_SWEEP);
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP, .more = true, .last = {70, 1}}});
+    sweep = take(ACTION_SWEEP);
     assert_int_equal(sweep.read.class, CLASS_HIGH);
     assert_int_equal(sweep.read.after.ms, 70);
-    give(&bench, READ_SWEEP, ORIGIN_RELEASED, 1);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 1); /* nobody has started it: it is no suspect */
+    give(READ_SWEEP, ORIGIN_RELEASED, 1);
+    assert_int_equal(waiting(ACTION_PREPARE), 1); /* nobody has started it: it is no suspect */
     assert_int_equal(worker_stats(bench.worker).orphans, 1);
-    sweep = take(&bench, ACTION_SWEEP);
+    sweep = take(ACTION_SWEEP);
     assert_int_equal(sweep.read.class, CLASS_NORMAL);
     assert_int_equal(sweep.read.after.ms, 0);
-    give(&bench, READ_SWEEP, ORIGIN_RELEASED, 0);
-    assert_int_equal(take(&bench, ACTION_SWEEP).read.class, CLASS_LOW);
-    give(&bench, READ_SWEEP, ORIGIN_RELEASED, 0);
-    assert_int_equal(waiting(&bench, ACTION_SWEEP), 0);
-    worker_close(bench.worker);
+    give(READ_SWEEP, ORIGIN_RELEASED, 0);
+    assert_int_equal(take(ACTION_SWEEP).read.class, CLASS_LOW);
+    give(READ_SWEEP, ORIGIN_RELEASED, 0);
+    assert_int_equal(waiting(ACTION_SWEEP), 0);
 }
 
 /* --- entries that may be ours without our knowledge --- */
 
-TEST(what_a_lost_answer_brought_is_looked_for)
+WORKER_TEST(what_a_lost_answer_brought_is_looked_for)
 {
-    struct bench bench = begin(default_options());
-    (void)take(&bench, ACTION_READ);
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
-    tick_after_ms(&bench, 100);
-    assert_int_equal(take(&bench, ACTION_READ_OWN).read.class, CLASS_HIGH);
-    assert_int_equal(waiting(&bench, ACTION_READ), 0);
-    worker_close(bench.worker);
+    fail_entries(ACTION_READ, READ_NEW);
+    tick_after_ms(100);
+    assert_int_equal(take(ACTION_READ_OWN).read.class, CLASS_HIGH);
+    assert_int_equal(waiting(ACTION_READ), 0);
 }
 
 /* Once the blocking read has come back empty, the worker reads its own list. */
-static void expect_own_next(struct bench *bench)
+static void expect_own_next(void)
 {
-    (void)take(bench, ACTION_UNBLOCK);
-    (void)take(bench, ACTION_READ);
-    give(bench, READ_NEW, ORIGIN_NEW, 0);
-    assert_int_equal(waiting(bench, ACTION_READ_OWN), 1);
+    (void)take(ACTION_UNBLOCK);
+    read_new(0);
+    assert_int_equal(waiting(ACTION_READ_OWN), 1);
 }
 
 /* The group was made again: the settle ran before the new delivery, but its answer comes after it. */
-TEST(what_is_delivered_again_is_held_once_and_not_forgotten)
+WORKER_TEST(what_is_delivered_again_is_held_once_and_not_forgotten)
 {
-    struct bench bench = begin(default_options());
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    (void)take(&bench, ACTION_READ);
+    read_and_prepare(1, 4);
+    compute_and_format();
+    (void)take(ACTION_READ);
     bench.next_entry--;
-    give(&bench, READ_NEW, ORIGIN_NEW, 1);
+    give(READ_NEW, ORIGIN_NEW, 1);
     assert_int_equal(worker_stats(bench.worker).held, 1);
-    (void)settle_one(&bench, VERDICT_LATE);
+    (void)settle_one(VERDICT_LATE);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    expect_own_next(&bench);
-    worker_close(bench.worker);
+    expect_own_next();
 }
 
 /* --- leases and stopped processes --- */
 
 /* The lease is lost when 8 and 8 of twenty rows are in batches and 4 wait. Returns the release of those that wait. */
-static struct action lose_lease(struct bench *bench)
+static struct action lose_lease(void)
 {
-    read_new(bench, 20);
-    prepare_all(bench, 4);
-    tick_after_ms(bench, 1000);
-    (void)take(bench, ACTION_RENEW);
-    send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
-    return take(bench, ACTION_RELEASE);
+    read_and_prepare(20, 4);
+    tick_after_ms(1000);
+    lose_lease_key();
+    return take(ACTION_RELEASE);
 }
 
-TEST(a_lost_lease_gives_back_what_has_not_started)
+WORKER_TEST(a_lost_lease_gives_back_what_has_not_started)
 {
-    struct bench bench = begin(default_options());
-    struct action release = lose_lease(&bench);
+    struct action release = lose_lease();
     assert_int_equal(release.requests.count, 4);
     assert_false(release.last);
-    worker_close(bench.worker);
 }
 
 /* The connection breaks before the release is confirmed, so the worker keeps its name; then it is the first to find the
  * entries. */
-TEST(what_was_given_back_may_be_taken_again_at_once)
+WORKER_TEST(what_was_given_back_may_be_taken_again_at_once)
 {
-    struct bench bench = begin(default_options());
-    struct action release = lose_lease(&bench);
-    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests, .failed = true});
-    break_connection(&bench);
-    connected(&bench);
-    release = take(&bench, ACTION_RELEASE);
+    struct action release = lose_lease();
+    send_requests(EVENT_RELEASED, release.requests, true);
+    break_connection();
+    connected();
+    release = take(ACTION_RELEASE);
     assert_int_equal(release.requests.count, 4);
-    answer_own(&bench);
-    pulse(&bench, (struct pulse){0});
-    (void)take(&bench, ACTION_RECLAIM);
+    answer_own();
+    pulse((struct pulse){0});
+    (void)take(ACTION_RECLAIM);
     bench.next_entry = 16;
-    give(&bench, READ_RECLAIM, ORIGIN_RELEASED, 4); /* it overtakes the answer to the release */
+    give(READ_RECLAIM, ORIGIN_RELEASED, 4); /* it overtakes the answer to the release */
     assert_int_equal(worker_stats(bench.worker).held, 20);
-    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
+    send_requests(EVENT_RELEASED, release.requests, false);
     assert_int_equal(worker_stats(bench.worker).held, 16);
-    expect_own_next(&bench);
-    worker_close(bench.worker);
+    expect_own_next();
 }
 
-TEST(a_stopped_process_does_not_blame_its_batch)
+WORKER_TEST(a_stopped_process_does_not_blame_its_batch)
 {
     struct worker_options options = default_options();
     options.compute_timeout_ms = 1000;
-    struct bench bench = begin(options);
-    read_new(&bench, 1);
-    prepare_all(&bench, 4);
-    tick_after_ms(&bench, 60 * 1000);
-    assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
-    answer_batch(&bench, STATUS_OK);
-    assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
-    worker_close(bench.worker);
+    begin(options);
+    read_and_prepare(1, 4);
+    tick_after_ms(60 * 1000);
+    assert_int_equal(waiting(ACTION_EXIT), 0);
+    answer_batch(STATUS_OK);
+    assert_int_equal(waiting(ACTION_EXIT), 0);
 }

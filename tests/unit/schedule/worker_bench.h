@@ -20,6 +20,7 @@ struct bench {
     struct exclusive exclusive; /* the gate of a process with this worker only */
 };
 
+static struct bench bench; /* of the case that runs */
 static struct exclusive_worker exclusive_worker;
 
 static inline struct worker_options default_options(void)
@@ -52,196 +53,200 @@ static inline struct worker_options default_options(void)
     };
 }
 
-static inline void send(struct bench *bench, struct event event)
+static inline void send(struct event event)
 {
     struct actions actions = {0};
-    bench->wakes_at = worker_step(bench->worker, &event, bench->now, &actions);
-    assert_true(bench->wakes_at > bench->now);
+    bench.wakes_at = worker_step(bench.worker, &event, bench.now, &actions);
+    assert_true(bench.wakes_at > bench.now);
     for (size_t i = 0; i < actions.count; i++) {
         if (actions.items[i].kind == ACTION_EXCLUSIVE) {
-            exclusive_ask(&bench->exclusive, 0);
+            exclusive_ask(&bench.exclusive, 0);
         } else if (actions.items[i].kind == ACTION_TOGETHER) {
-            exclusive_end(&bench->exclusive, 0, bench->now);
+            exclusive_end(&bench.exclusive, 0, bench.now);
         } else {
-            assert_true(bench->count < MOST);
-            bench->out[bench->count++] = actions.items[i];
+            assert_true(bench.count < MOST);
+            bench.out[bench.count++] = actions.items[i];
         }
     }
     actions_free(&actions);
     size_t who;
     event = (struct event){.kind = EVENT_TURN};
-    if (exclusive_next(&bench->exclusive, bench->now, worker_rests(bench->worker), &who, &event.turn)) {
-        send(bench, event);
-    }
-    uint64_t deadline = exclusive_deadline(&bench->exclusive);
-    bench->wakes_at = deadline < bench->wakes_at ? deadline : bench->wakes_at;
+    if (exclusive_next(&bench.exclusive, bench.now, worker_rests(bench.worker), &who, &event.turn)) { send(event); }
+    uint64_t deadline = exclusive_deadline(&bench.exclusive);
+    bench.wakes_at = deadline < bench.wakes_at ? deadline : bench.wakes_at;
 }
 
-static inline int waiting(const struct bench *bench, enum action_kind kind)
+static inline int waiting(enum action_kind kind)
 {
     int count = 0;
-    for (size_t i = 0; i < bench->count; i++) { count += bench->out[i].kind == kind; }
+    for (size_t i = 0; i < bench.count; i++) { count += bench.out[i].kind == kind; }
     return count;
 }
 
-static inline struct action take_at(struct bench *bench, size_t at)
+static inline struct action take_at(size_t at)
 {
-    struct action action = bench->out[at];
-    memmove(&bench->out[at], &bench->out[at + 1], (--bench->count - at) * sizeof(action));
+    struct action action = bench.out[at];
+    memmove(&bench.out[at], &bench.out[at + 1], (--bench.count - at) * sizeof(action));
     return action;
 }
 
 /* Takes the oldest action of a kind that is out; it must be there. */
-static inline struct action take(struct bench *bench, enum action_kind kind)
+static inline struct action take(enum action_kind kind)
 {
-    for (size_t i = 0; i < bench->count; i++) {
-        if (bench->out[i].kind == kind) { return take_at(bench, i); }
+    for (size_t i = 0; i < bench.count; i++) {
+        if (bench.out[i].kind == kind) { return take_at(i); }
     }
     fail_msg("no action of kind %d", kind);
     return (struct action){0};
 }
 
-static inline void tick_after_ms(struct bench *bench, uint64_t ms)
+static inline void tick(void)
 {
-    bench->now += ms * NS_PER_MS;
-    send(bench, (struct event){.kind = EVENT_TICK});
+    send((struct event){.kind = EVENT_TICK});
+}
+
+static inline void tick_after_ms(uint64_t ms)
+{
+    bench.now += ms * NS_PER_MS;
+    tick();
+}
+
+static inline void send_requests(enum event_kind kind, struct request_list requests, bool failed)
+{
+    send((struct event){.kind = kind, .requests = requests, .failed = failed});
 }
 
 /* Answers an entry list: `count` new entries of one word each. */
-static inline void give(struct bench *bench, enum read_source source, enum entry_origin origin, size_t count)
+static inline void give(enum read_source source, enum entry_origin origin, size_t count)
 {
     static struct entry entries[MOST];
     static const struct entry_field field = {"text", 4, "word", 4};
     for (size_t i = 0; i < count; i++) {
-        entries[i] = (struct entry){.class = CLASS_NORMAL,
-                                    .id = {++bench->next_entry, 0},
-                                    .origin = origin,
-                                    .fields = &field,
-                                    .field_count = 1};
+        entries[i] = (struct entry){
+            .class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .origin = origin, .fields = &field, .field_count = 1};
     }
-    send(bench,
-         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = source, .entries = entries, .count = count}});
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = source, .entries = entries, .count = count}});
 }
 
-static inline void read_new(struct bench *bench, size_t count)
+static inline void read_new(size_t count)
 {
-    (void)take(bench, ACTION_READ);
-    give(bench, READ_NEW, ORIGIN_NEW, count);
+    (void)take(ACTION_READ);
+    give(READ_NEW, ORIGIN_NEW, count);
 }
 
-static inline void prepare_all(struct bench *bench, uint32_t tokens)
+static inline void prepare_all(uint32_t tokens)
 {
-    while (waiting(bench, ACTION_PREPARE) > 0) {
-        struct request_list list = take(bench, ACTION_PREPARE).requests;
+    while (waiting(ACTION_PREPARE) > 0) {
+        struct request_list list = take(ACTION_PREPARE).requests;
         for (struct request *request = list.first; request != NULL; request = request->next) {
             request->work = calloc(DIM + tokens, sizeof(float));
             request->rows[0].output = request->work;
             request->rows[0].ids = (int32_t *)(request->rows[0].output + DIM);
             request->rows[0].tokens = tokens;
         }
-        send(bench, (struct event){.kind = EVENT_PREPARED, .requests = list});
+        send((struct event){.kind = EVENT_PREPARED, .requests = list});
     }
 }
 
-static inline uint32_t answer_batch(struct bench *bench, enum status status)
+static inline uint32_t answer_batch(enum status status)
 {
-    struct batch *batch = take(bench, ACTION_SUBMIT).batch;
+    struct batch *batch = take(ACTION_SUBMIT).batch;
     uint32_t rows = batch->engine.rows;
     batch->status = status;
     memset(batch->engine.output, 0, rows * DIM * sizeof(float));
-    send(bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
+    send((struct event){.kind = EVENT_BATCH, .batch = batch});
     return rows;
 }
 
-static inline void format_all(struct bench *bench)
+static inline void format_all(void)
 {
-    while (waiting(bench, ACTION_FORMAT) > 0) {
-        send(bench, (struct event){.kind = EVENT_FORMATTED, .requests = take(bench, ACTION_FORMAT).requests});
+    while (waiting(ACTION_FORMAT) > 0) {
+        send((struct event){.kind = EVENT_FORMATTED, .requests = take(ACTION_FORMAT).requests});
     }
 }
 
-static inline uint32_t settle(struct bench *bench, bool failed)
+static inline uint32_t settle(bool failed)
 {
-    struct request_list list = take(bench, ACTION_SETTLE).requests;
+    struct request_list list = take(ACTION_SETTLE).requests;
     uint32_t count = list.count;
-    send(bench, (struct event){.kind = EVENT_SETTLED, .requests = list, .failed = failed});
+    send((struct event){.kind = EVENT_SETTLED, .requests = list, .failed = failed});
     return count;
 }
 
-static inline void pulse(struct bench *bench, struct pulse pulse)
+static inline void pulse(struct pulse pulse)
 {
-    (void)take(bench, ACTION_PULSE);
+    (void)take(ACTION_PULSE);
     pulse.housekeeper = true; /* there is no other worker */
-    if (pulse.redis_ms == 0) { pulse.redis_ms = bench->now / NS_PER_MS + EPOCH_MS; }
-    send(bench, (struct event){.kind = EVENT_PULSE, .pulse = pulse});
+    if (pulse.redis_ms == 0) { pulse.redis_ms = bench.now / NS_PER_MS + EPOCH_MS; }
+    send((struct event){.kind = EVENT_PULSE, .pulse = pulse});
 }
 
 /* Answers a list of our pending entries; returns the action that asked for it. */
-static inline struct action list_own(struct bench *bench, const struct own_list *list)
+static inline struct action list_own(const struct own_list *list)
 {
-    struct action action = take(bench, ACTION_LIST_OWN);
-    send(bench, (struct event){.kind = EVENT_OWN_LISTED, .own = list});
+    struct action action = take(ACTION_LIST_OWN);
+    send((struct event){.kind = EVENT_OWN_LISTED, .own = list});
     return action;
 }
 
-static inline void answer_chores(struct bench *bench)
+static inline void answer_chores(void)
 {
-    while (waiting(bench, ACTION_PULSE) > 0) { pulse(bench, (struct pulse){0}); }
-    while (waiting(bench, ACTION_RENEW) > 0) {
-        (void)take(bench, ACTION_RENEW);
-        send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = true});
+    while (waiting(ACTION_PULSE) > 0) { pulse((struct pulse){0}); }
+    while (waiting(ACTION_RENEW) > 0) {
+        (void)take(ACTION_RENEW);
+        send((struct event){.kind = EVENT_LEASE, .lease_held = true});
     }
-    while (waiting(bench, ACTION_PROMOTE) > 0) {
-        (void)take(bench, ACTION_PROMOTE);
-        send(bench, (struct event){.kind = EVENT_PROMOTED, .promoted = {UINT64_MAX}});
+    while (waiting(ACTION_PROMOTE) > 0) {
+        (void)take(ACTION_PROMOTE);
+        send((struct event){.kind = EVENT_PROMOTED, .promoted = {UINT64_MAX}});
     }
-    while (waiting(bench, ACTION_MEND) > 0) {
-        (void)take(bench, ACTION_MEND);
-        send(bench, (struct event){.kind = EVENT_MENDED});
+    while (waiting(ACTION_MEND) > 0) {
+        (void)take(ACTION_MEND);
+        send((struct event){.kind = EVENT_MENDED});
     }
-    while (waiting(bench, ACTION_LIST_OWN) > 0) { list_own(bench, &(struct own_list){.counts = {0}}); }
-    while (waiting(bench, ACTION_RECLAIM) > 0) {
-        (void)take(bench, ACTION_RECLAIM);
-        give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, 0);
+    while (waiting(ACTION_LIST_OWN) > 0) { list_own(&(struct own_list){.counts = {0}}); }
+    while (waiting(ACTION_RECLAIM) > 0) {
+        (void)take(ACTION_RECLAIM);
+        give(READ_RECLAIM, ORIGIN_RECLAIMED, 0);
     }
-    while (waiting(bench, ACTION_SWEEP) > 0) {
-        (void)take(bench, ACTION_SWEEP);
-        give(bench, READ_SWEEP, ORIGIN_RELEASED, 0);
+    while (waiting(ACTION_SWEEP) > 0) {
+        (void)take(ACTION_SWEEP);
+        give(READ_SWEEP, ORIGIN_RELEASED, 0);
     }
 }
 
 /* Answers a reclaim: entries whose run in a group has crashed. */
-static inline void give_loners(struct bench *bench, size_t count)
+static inline void give_loners(size_t count)
 {
     static const struct entry_field field = {"text", 4, "word", 4};
     struct entry entries[8];
     for (size_t i = 0; i < count; i++) {
         entries[i] = (struct entry){.class = CLASS_NORMAL,
-                                    .id = {++bench->next_entry, 0},
+                                    .id = {++bench.next_entry, 0},
                                     .origin = ORIGIN_RECLAIMED,
                                     .group_run = true,
                                     .fields = &field,
                                     .field_count = 1};
     }
-    send(bench, (struct event){.kind = EVENT_ENTRIES,
-                               .entries = {.source = READ_RECLAIM, .entries = entries, .count = count}});
+    send(
+        (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM, .entries = entries, .count = count}});
 }
 
 /* Answers the reads that are out with nothing: a suspect that must run alone waits for that. */
-static inline void come_to_rest(struct bench *bench)
+static inline void come_to_rest(void)
 {
-    assert_int_equal(bench->exclusive.held && !bench->exclusive.granted, true);
-    answer_chores(bench);
-    if (waiting(bench, ACTION_READ) > 0) {
-        (void)take(bench, ACTION_UNBLOCK);
-        (void)take(bench, ACTION_READ);
-        give(bench, READ_NEW, ORIGIN_NEW, 0);
+    assert_int_equal(bench.exclusive.held && !bench.exclusive.granted, true);
+    answer_chores();
+    if (waiting(ACTION_READ) > 0) {
+        (void)take(ACTION_UNBLOCK);
+        (void)take(ACTION_READ);
+        give(READ_NEW, ORIGIN_NEW, 0);
     }
-    assert_true(bench->exclusive.granted || !bench->exclusive.held);
+    assert_true(bench.exclusive.granted || !bench.exclusive.held);
 }
 
 /* The calls to Redis that carry no requests fail first. */
-static inline void break_connection(struct bench *bench)
+static inline void break_connection(void)
 {
     static const struct {
         enum action_kind action;
@@ -258,50 +263,80 @@ static inline void break_connection(struct bench *bench)
         {ACTION_LIST_OWN, {.kind = EVENT_OWN_LISTED, .failed = true}},
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        while (waiting(bench, calls[i].action) > 0) {
-            (void)take(bench, calls[i].action);
-            send(bench, calls[i].event);
+        while (waiting(calls[i].action) > 0) {
+            (void)take(calls[i].action);
+            send(calls[i].event);
         }
     }
-    send(bench, (struct event){.kind = EVENT_DISCONNECTED});
-    bench->count = 0;
+    send((struct event){.kind = EVENT_DISCONNECTED});
+    bench.count = 0;
 }
 
-static inline void answer_own(struct bench *bench)
+static inline void answer_own(void)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
-        assert_int_equal(waiting(bench, ACTION_READ), 0); /* the own pending lists come first */
-        struct action own = take(bench, ACTION_READ_OWN);
+        assert_int_equal(waiting(ACTION_READ), 0); /* the own pending lists come first */
+        struct action own = take(ACTION_READ_OWN);
         assert_int_equal(own.read.class, c);
         assert_int_equal(own.read.after.ms, 0);
-        give(bench, READ_OWN, ORIGIN_OWN, 0);
+        give(READ_OWN, ORIGIN_OWN, 0);
     }
 }
 
-static inline void connected(struct bench *bench)
+static inline void connected(void)
 {
-    send(bench, (struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = bench->now / NS_PER_MS + EPOCH_MS}});
+    send((struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = bench.now / NS_PER_MS + EPOCH_MS}});
 }
 
-static inline void connect_and_sweep(struct bench *bench)
+static inline void connect_and_sweep(void)
 {
-    connected(bench);
-    answer_own(bench);
-    answer_chores(bench);
+    connected();
+    answer_own();
+    answer_chores();
 }
 
-static inline struct bench begin(struct worker_options options)
+static inline void end(void)
 {
-    exclusive_worker = (struct exclusive_worker){0};
-    struct bench bench = {.now = 1000 * NS_PER_S, .exclusive = {.workers = &exclusive_worker, .count = 1}};
+    worker_close(bench.worker);
+    bench.worker = NULL;
+}
+
+/* Opens a worker in place of the one before. */
+static inline void open_worker(struct worker_options options)
+{
     struct err err;
+    end();
+    exclusive_worker = (struct exclusive_worker){0};
+    bench = (struct bench){.now = 1000 * NS_PER_S, .exclusive = {.workers = &exclusive_worker, .count = 1}};
     assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
-    connect_and_sweep(&bench);
-    return bench;
 }
+
+/* The same, connected and with nothing to do. */
+static inline void begin(struct worker_options options)
+{
+    open_worker(options);
+    connect_and_sweep();
+}
+
+static inline int begin_default(void **state)
+{
+    (void)state;
+    begin(default_options());
+    return 0;
+}
+
+static inline int end_worker(void **state)
+{
+    (void)state;
+    end();
+    return 0;
+}
+
+/* A case with a connected worker. */
+#define WORKER_TEST(name) TEST_WITH(name, begin_default, end_worker)
 
 /* Answers with one entry; `fields` are names and values in turn, up to a NULL. */
-static inline void give_one(struct bench *bench, enum read_source source, struct entry entry, const char *const *fields)
+static inline void give_one(enum read_source source, struct entry entry, const char *const *fields)
 {
     struct entry_field known[16];
     size_t count = 0;
@@ -309,35 +344,76 @@ static inline void give_one(struct bench *bench, enum read_source source, struct
         known[count] = (struct entry_field){fields[2 * count], strlen(fields[2 * count]), fields[2 * count + 1],
                                             strlen(fields[2 * count + 1])};
     }
-    if (entry.id.ms == 0) { entry.id.ms = ++bench->next_entry; }
+    if (entry.id.ms == 0) { entry.id.ms = ++bench.next_entry; }
     entry.fields = known;
     entry.field_count = count;
-    send(bench, (struct event){.kind = EVENT_ENTRIES,
-                               .entries = {.source = source, .class = entry.class, .entries = &entry, .count = 1}});
+    send((struct event){.kind = EVENT_ENTRIES,
+                        .entries = {.source = source, .class = entry.class, .entries = &entry, .count = 1}});
 }
 
 /* Reads one new entry of a class. */
-static inline void read_one(struct bench *bench, enum request_class class, const char *const *fields)
+static inline void read_one(enum request_class class, const char *const *fields)
 {
-    (void)take(bench, ACTION_READ);
-    give_one(bench, READ_NEW, (struct entry){.class = class}, fields);
+    (void)take(ACTION_READ);
+    give_one(READ_NEW, (struct entry){.class = class}, fields);
+}
+
+/* Reads new entries of one word and prepares them. */
+static inline void read_and_prepare(size_t count, uint32_t tokens)
+{
+    read_new(count);
+    prepare_all(tokens);
+}
+
+/* The oldest batch succeeds, and all replies are written. */
+static inline void compute_and_format(void)
+{
+    (void)answer_batch(STATUS_OK);
+    format_all();
+}
+
+/* Answers all settles that are out. */
+static inline void settle_all(void)
+{
+    while (waiting(ACTION_SETTLE) > 0) { (void)settle(false); }
+}
+
+/* A read or claim fails. */
+static inline void fail_entries(enum action_kind action, enum read_source source)
+{
+    (void)take(action);
+    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = source}, .failed = true});
+}
+
+/* A renewal finds that the lease is lost. */
+static inline void lose_lease_key(void)
+{
+    (void)take(ACTION_RENEW);
+    send((struct event){.kind = EVENT_LEASE, .lease_held = false});
+}
+
+/* The next reclaim is out, and the test answers it. */
+static inline void take_reclaim(void)
+{
+    tick_after_ms(600);
+    (void)take(ACTION_RECLAIM);
 }
 
 #define FIELDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static inline uint64_t redis_now(const struct bench *bench)
+static inline uint64_t redis_now(void)
 {
-    return bench->now / NS_PER_MS + EPOCH_MS;
+    return bench.now / NS_PER_MS + EPOCH_MS;
 }
 
 /* The one request of the oldest settle that is out; answers with a verdict. */
-static inline struct request settle_one(struct bench *bench, enum verdict verdict)
+static inline struct request settle_one(enum verdict verdict)
 {
-    struct request_list list = take(bench, ACTION_SETTLE).requests;
+    struct request_list list = take(ACTION_SETTLE).requests;
     struct request seen = *list.first;
     assert_int_equal(list.count, 1);
     list.first->lifetime.verdict = verdict;
-    send(bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+    send((struct event){.kind = EVENT_SETTLED, .requests = list});
     return seen;
 }
 
