@@ -140,27 +140,27 @@ function setToken(given) {
 
 /** Asks for the token; null if it was not given. */
 async function sign(why = "") {
-  const given = await ask("Token", why + "It is the first line of the file that the setting http_token_file names.", "Use it", true);
+  const [given] = await ask("Token", why + "It is the first line of the file that the setting http_token_file names.", "Use it",
+    { Token: { type: "password", required: true } }) ?? [];
   if (given) { setToken(given); }
   return given;
 }
 
-/** Asks a question. Gives the text typed, or true; null if it was cancelled, or if another question took its place. */
-function ask(title, text, yes, typed = false) {
+/** Asks a question, with fields (label -> properties) if it has some. Gives the texts typed; null if it was cancelled, or if another question took its place. */
+function ask(title, text, yes, fields = {}) {
   ask.answer?.(null);
-  const dialog = $("ask"), input = dialog.querySelector("input");
+  const dialog = $("ask"), inputs = Object.values(fields).map((properties) => el("input", { autocomplete: "off", ...properties }));
   say($("ask-title"), title);
   say($("ask-text"), text);
   say(dialog.querySelector("button"), yes);
-  input.parentNode.hidden = !typed;
-  input.required = typed;
-  input.value = dialog.returnValue = "";
+  $("ask-fields").replaceChildren(...Object.keys(fields).map((label, place) => el("label", {}, label + " ", inputs[place])));
+  dialog.returnValue = "";
   if (!dialog.open) { dialog.showModal(); }
   return new Promise((resolve) => {
     ask.answer = resolve;
     dialog.onclose = () => {
-      resolve(dialog.returnValue === "yes" ? !typed || input.value.trim() : null);
-      input.value = "";
+      resolve(dialog.returnValue === "yes" ? inputs.map((input) => input.value.trim()) : null);
+      $("ask-fields").replaceChildren(); // nobody reads the token there
     };
   });
 }
@@ -381,9 +381,10 @@ function makeQueue({ queue }) {
     return "The caps of " + queue + " are set.";
   });
   const toggle = button("Pause", async (pressed) => {
-    const what = pressed.textContent;
-    if (what === "Pause" && !await ask("Pause", queue + ": workers finish what they hold, and begin nothing until it is resumed. Requests are still accepted.", "Pause")) { return ""; }
-    const { paused } = await post(what.toLowerCase(), { queue });
+    const what = pressed.textContent, given = what === "Resume" ? [] : await ask("Pause", queue + ": workers finish what they hold, and begin nothing until it is resumed. Requests are still accepted.", "Pause",
+      { "For, such as 30m or 2h": { placeholder: "until it is resumed", maxLength: 32 }, Why: { placeholder: "for the other operators" } });
+    if (!given) { return ""; }
+    const [time, why] = given, { paused } = await post(what.toLowerCase(), { queue, ...time && { for: time }, ...why && { why } });
     return queue + (paused ? " is paused: workers finish what they hold." : " goes on.");
   });
   const heads = ["Class", "Unread", "Running", "Wait", "Oldest", "Above cap", "Done", "Errors"]
@@ -400,7 +401,7 @@ function drawQueues() {
     toggle.hidden = table.hidden = totals.hidden = form.hidden = !problem.hidden;
     say(problem, queue.error ?? "");
     say(about, queue.error ? "" : joined(queue.served ? queue.model : "not served by this daemon", Object.keys(queue.precisions).join(", "), queue.pinned_precision && "pinned to " + queue.pinned_precision,
-      many(queue.workers, "worker"), queue.quiet > 0 && queue.quiet + " quiet", queue.devices_lost > 0 && many(queue.devices_lost, "device") + " lost", queue.reason, pausedWords(queue)));
+      queue.workers > 0 ? many(queue.workers, "worker") : "no worker: sluice serve --queue " + queue.queue + " starts one", queue.quiet > 0 && queue.quiet + " quiet", queue.devices_lost > 0 && many(queue.devices_lost, "device") + " lost", queue.reason, pausedWords(queue)));
     if (queue.error) { return; }
     if (!toggle.disabled) { say(toggle, queue.paused ? "Resume" : "Pause"); }
     rows(table.tBodies[0], CLASSES, (name) => name, (name) => {
@@ -561,6 +562,8 @@ function drawTry({ queue }) {
   say(lines.previousElementSibling, second);
   lines.parentNode.hidden = second === "";
   lines.required = task === "rerank";
+  form.oninput = () => { text.required = task !== "embed" || lines.value.trim() === ""; }; // the first line will do
+  form.oninput();
   say(form.querySelector("button"), verb);
 }
 
@@ -570,7 +573,8 @@ const ranked = (lines) => el("ol", { className: "near" }, ...lines.sort((a, b) =
 
 async function tryIt({ text, lines }) {
   const task = taskOf(state.looks.at(-1).queue), others = lines.value.split("\n").filter((line) => line.trim() !== "");
-  const body = { embed: { inputs: [text.value, ...others] }, rerank: { query: text.value, inputs: others }, classify: { inputs: [text.value] } }[task];
+  const first = text.value.trim() === "" && task === "embed" ? others.shift() : text.value;
+  const body = { embed: { inputs: [first, ...others] }, rerank: { query: text.value, inputs: others }, classify: { inputs: [text.value] } }[task];
   let reply = await post("try", { task, ...body });
   for (let waited = 0; ["queued", "running", "later"].includes(reply.status) && waited < 60; waited++) {
     await new Promise((wake) => { setTimeout(wake, 500); });
