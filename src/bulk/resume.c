@@ -156,7 +156,9 @@ static bool take_number(const char **at, const char *end, const char *name, uint
 
 void job_put_id(struct buffer *to, const struct document *document)
 {
-    if (document->id) {
+    if (document->lacks_id) {
+        buffer_string(to, "null");
+    } else if (document->id) {
         buffer_append(to, document->id, document->id_bytes);
     } else {
         buffer_format(to, "%llu", (unsigned long long)document->number);
@@ -640,6 +642,12 @@ enum status job_check_output(const struct job_options *options, struct err *err)
     struct buffer ids = {0};
     struct stat info;
     enum status status = STATUS_OK;
+    const char *slash = strrchr(output->path, '/');
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - output->path) + 1 : 0, slash ? output->path : "");
+    if (folder[0] != '\0' && stat(folder, &info) != 0 && errno == ENOENT) {
+        return err_set(err, STATUS_NOT_FOUND, "--output %s: the folder %s does not exist", output->path, folder);
+    }
     if (output->standard) {
         if (fstat(STDOUT_FILENO, &info) == 0) { note_id(&ids, &info); }
     } else if (options->plain && !options->dry) {
@@ -684,13 +692,17 @@ static enum status skip(struct job *job, struct comparison *with, uint64_t docum
     }
     bool same = job->changed > 0 || hash_equal(job_digest_now(job), digest);
     if (job->progress.documents == documents && same) { return STATUS_OK; }
+    uint64_t limit = job->options->source.limit;
+    if (job->progress.documents < documents && limit > 0 && job->progress.documents == limit) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "--limit %llu is less than the %llu documents that the job has done; --overwrite begins again",
+                       (unsigned long long)limit, (unsigned long long)documents);
+    }
     if (job->progress.documents < documents) {
-        return err_set(
-            err, STATUS_BAD_INPUT,
-            "the input has changed since this job began: it has %llu documents%s, and the job has done %llu; "
-            "--overwrite begins again",
-            (unsigned long long)job->progress.documents, job->options->source.limit > 0 ? " up to --limit" : "",
-            (unsigned long long)documents);
+        return err_set(err, STATUS_BAD_INPUT,
+                       "the input has changed since this job began: it has %llu documents, and the job has done %llu; "
+                       "--overwrite begins again",
+                       (unsigned long long)job->progress.documents, (unsigned long long)documents);
     }
     return err_set(
         err, STATUS_BAD_INPUT,

@@ -462,6 +462,12 @@ static void print_summary(const struct embed_job *job, const struct job_result *
     } else if (result->finished) {
         print_result(path, end);
     }
+    if (end->documents == 0 && (result->before || result->finished)) {
+        fprintf(stderr, "the input has no text%s\n",
+                has_folder(job->job.source.operands, job->job.source.operand_count) && !job->options->glob
+                    ? ": a folder is searched for *.txt and *.md, unless --glob names other files"
+                    : "");
+    }
     if (end->failed > 0 && (result->before || result->finished)) {
         fprintf(stderr, "%llu %s no vector; %s says why\n", (unsigned long long)end->failed,
                 end->failed == 1 ? "row failed and has" : "rows failed and have", job->output.failures);

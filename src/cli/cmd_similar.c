@@ -267,6 +267,7 @@ static enum status read_texts(struct search *search, uint64_t documents, struct 
             TRY(keep_found(&found[at], &document, search->own->json, err));
         }
     }
+    TRY(source_check_fields(search->source, err));
     qsort(found, count, sizeof *found, by_rank);
     if (documents == 0 || read == documents) { return STATUS_OK; }
     return err_set(err, STATUS_BAD_INPUT,

@@ -90,6 +90,30 @@ class Inputs(BulkCase):
         self.job(self.write("in.csv", "id,text\n7,hello\n"), "--id-field", "id", "--output", self.path("c.npy"))
         self.assertEqual(self.content(self.path("c.npy.ids.jsonl")), b'"7"\n')
 
+    def test_a_broken_row_takes_nobodys_id(self):
+        """A row that has no text still has its id; one that does not parse has none."""
+        source = self.write("in.jsonl", '{"id": 1, "text": "hello"}\n{oops\n{"id": 7}\n{"text": "the"}\n')
+        for name in ("v.npy", "v.jsonl"):
+            self.job(source, "--id-field", "id", "--output", self.path(name), code=FAILED)
+        self.assertEqual(self.content(self.path("v.npy.ids.jsonl")), b"1\nnull\n7\nnull\n")
+        self.assertEqual([json.loads(line)["id"] for line in self.content(self.path("v.jsonl")).splitlines()], [1, None, 7, None])
+        self.assertEqual([line["id"] for line in self.failures(self.path("v.npy"))], [None, 7, None])
+        self.job(source, "--output", self.path("w.npy"), code=FAILED)
+        self.assertEqual([line["id"] for line in self.failures(self.path("w.npy"))], [1, 2])
+
+    def test_scalars_are_texts(self):
+        source = self.write("in.jsonl", '{"text": 12}\n{"text": true}\n{"text": -1.50}\n')
+        self.job(source, "--output", self.path("v.npy"))
+        self.expect(self.path("v.npy"), ["12", "true", "-1.50"])
+
+    def test_an_input_without_texts_is_said(self):
+        os.makedirs(self.path("docs"))
+        self.write("docs/a.rst", "hello")
+        said = self.job(self.path("docs"), "--output", self.path("v.npy"))
+        self.assertIn("the input has no text: a folder is searched for *.txt and *.md, unless --glob names other files", said)
+        said = self.job(self.write("in.txt", ""), "--output", self.path("w.npy"))
+        self.assertTrue(said.endswith("the input has no text\n"), said)
+
     def test_ids_that_come_twice_are_said(self):
         """The job reports how many there are, and the first; 7 and "7" differ. It does not fail: duplicates may be
         intended."""
@@ -216,7 +240,7 @@ class Looking(BulkCase):
         self.assertIn("20 computed now and 10 before", self.job(source, "--limit", "30", "--output", output))
         self.expect(output, batch[:30])
         said = self.job(source, "--limit", "20", "--output", output, code=DATAERR)
-        self.assertIn("it has 20 documents up to --limit, and the job has done 30", said)
+        self.assertIn("--limit 20 is less than the 30 documents that the job has done", said)
         self.job(source, "--output", output)
         self.expect(output, batch)
         self.job(source, "--limit", "60", "--output", output)

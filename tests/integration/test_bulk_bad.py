@@ -325,6 +325,24 @@ class BadRows(BulkCase):
                 peaks.append(usage.ru_maxrss // 1024)
             self.assertLess(peaks[1] - peaks[0], 60, "MB")
 
+    def test_separators_that_are_not_read(self):
+        for name, content, says in (("a.csv", "id;body\n1;hello\n", "line 1: ';' separates its columns"),
+                                    ("b.csv", "id|body\n1|hello\n", "line 1: '|' separates its columns"),
+                                    ("c.csv", "id\tbody\n1\thello\n", "line 1: tabs separate its columns: --format tsv"),
+                                    ("d.csv", "id body\n1 hello\n", 'there are: "id body"')):
+            self.assertIn(says, self.job(self.write(name, content), "--field", "body", "--output", self.path("v.npy"), code=DATAERR))
+        said = self.job(self.path("a.csv"), "--field", "body", "--output", self.path("v.npy"), code=DATAERR)
+        convert = said.split("is read: ")[1].split(" < FILE")[0]
+        done = subprocess.run(["sh", "-c", f"{convert} < {self.path('a.csv')}"], capture_output=True, check=True)
+        self.job("-", "--format", "csv", "--field", "body", "--output", self.path("v.npy"), input=done.stdout)
+        self.expect(self.path("v.npy"), ["hello"])
+
+    def test_a_folder_that_does_not_exist(self):
+        source = self.write("in.txt", "hello\n")
+        for output in ("no/v.npy", "no/such/"):
+            said = self.job(source, "--output", self.path(output), code=NOINPUT)
+            self.assertIn(f"the folder {os.path.dirname(self.path(output.rstrip('/')))}/ does not exist", said)
+
     def test_csv_rows(self):
         source = self.write("in.csv", b'text,b\nhello,1\n"open" x,2\none\nthe,4\n\xff,5\n')
         output = self.path("v.npy")

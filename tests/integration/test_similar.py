@@ -128,6 +128,8 @@ class Similar(SluiceCase):
         self.similar("--vectors", self.path("none.npy"), "--query", "x", code=NOINPUT, says="none.npy")
         self.similar(*ask, "--texts", self.write("more.txt", "a\nb\nc"), code=DATAERR, says="those of 2 texts, but the input has 3")
         self.similar(*ask, "--texts", source, source, code=DATAERR, says="but the input has 4")
+        lines = self.write("lines.jsonl", '{"body": "a"}\n{"body": "b"}\n')
+        self.similar(*ask, "--texts", lines, code=DATAERR, says='there are: "body": name others with --field')
         other = self.make_model("other", seed=77)
         self.similar(*ask, model=other, code=DATAERR, says='another model: "')
         self.similar(*ask, model=other, code=DATAERR, says='("other")')

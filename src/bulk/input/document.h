@@ -61,8 +61,9 @@ struct document {
 
     const char *text;
     size_t text_bytes;
-    const char *id; /* as JSON; NULL: its number is its id */
+    const char *id; /* as JSON; NULL: its number is its id, unless it lacks one */
     size_t id_bytes;
+    bool lacks_id;    /* a field is the id, and the record is too broken to have it */
     const char *kept; /* fields to pass on, as JSON members: ,"title":"x","year":1 */
     size_t kept_bytes;
 

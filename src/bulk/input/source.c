@@ -464,6 +464,24 @@ static void list_columns(const struct csv_fields *fields, char *out, size_t size
     }
 }
 
+/* Refuses a header of one column in which another separator is found, as spreadsheets write it in much of Europe. */
+static enum status refuse_separator(const struct source *source, struct err *err)
+{
+    const struct value *only = &source->fields.values[0];
+    if (memchr(only->bytes, '\t', only->length)) {
+        return err_set(err, STATUS_BAD_INPUT, "%s line 1: tabs separate its columns: --format tsv reads it",
+                       source->file.path);
+    }
+    char separator = memchr(only->bytes, ';', only->length) ? ';' : memchr(only->bytes, '|', only->length) ? '|' : '\0';
+    if (separator == '\0') { return STATUS_OK; }
+    return err_set(
+        err, STATUS_BAD_INPUT,
+        "%s line 1: '%c' separates its columns, and only a comma or a tab is read: python3 -c \"import csv, "
+        "sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, delimiter='%c'))\" < FILE | sluice embed "
+        "- --format csv",
+        source->file.path, separator, separator);
+}
+
 /* Finds the columns of the recipe's fields. */
 static enum status bind(struct source *source, struct err *err)
 {
@@ -485,6 +503,7 @@ static enum status bind(struct source *source, struct err *err)
                            "%s line 1: no column \"%s\"; without a header columns are called 1 to %u",
                            source->file.path, name, source->fields.count);
         }
+        if (column >= source->fields.count && source->fields.count == 1) { TRY(refuse_separator(source, err)); }
         if (column >= source->fields.count) {
             char there[200];
             list_columns(&source->fields, there, sizeof there);
@@ -974,6 +993,7 @@ static void give_out(struct source *source, struct document *out)
     check_text(source, out);
     keep_text(source, out);
     out->number = source->documents++;
+    out->lacks_id = source->ids && !out->id;
     count_duplicate(source, out);
     if (out->code == ROW_OK) {
         XXH128_hash_t hash = XXH3_128bits(out->text, out->text_bytes);
