@@ -13,14 +13,6 @@ uint64_t entry_bytes(const struct entry *entry)
     return bytes;
 }
 
-/* The cost of an entry: its fields on the wire and in Redis' answer, kept or not; or the request, if that is larger. An
- * oversize entry was not read and has no fields here. */
-static double weigh_entry(const struct entry *entry, const struct request *request)
-{
-    uint64_t bytes = entry->oversize ? 0 : request->identity.entry_bytes;
-    return (double)(bytes > request->bytes ? bytes : request->bytes);
-}
-
 static void count_entry(struct worker *worker, const struct request *request)
 {
     struct worker_stats *stats = &worker->stats;
@@ -127,7 +119,10 @@ void admit_entry(struct worker *worker, const struct entry *entry)
     held_add(&worker->held, request);
     quarantine_admitted(worker, request);
     memory_admitted(worker);
-    read_note_bytes(worker, entry->class, weigh_entry(entry, request));
+    /* An entry costs its fields on the wire, kept or not, or the request if that is larger. An oversize one was not
+     * read. */
+    uint64_t wire = entry->oversize ? 0 : request->identity.entry_bytes;
+    read_note_bytes(worker, entry->class, (double)(wire > request->bytes ? wire : request->bytes));
     fairness_admitted(worker, request);
     count_entry(worker, request);
     if (entry->vanished) {

@@ -27,19 +27,16 @@ static uint64_t mend_time(const struct worker *worker)
     return worker_after_ms(worker, pause_ms < MEND_MAX_MS ? pause_ms : MEND_MAX_MS);
 }
 
-/* The worker has become the housekeeper, and chores that the last one may have left undone are due now; or it no longer
- * is. */
-static void change_office(struct worker *worker, bool elected)
-{
-    worker->chores.promote_at = elected ? worker->now : NEVER;
-    worker->chores.mend_at = mend_time(worker);
-    if (elected && !worker->chores.reclaim.out) { worker->chores.reclaim = (struct round){.at = worker->now}; }
-}
-
+/* Chores that the last housekeeper may have left undone are due now for the next one. */
 void chores_pulsed(struct worker *worker, bool was_housekeeper)
 {
     struct round *reclaim = &worker->chores.reclaim;
-    if (was_housekeeper != worker->pulse.last.housekeeper) { change_office(worker, !was_housekeeper); }
+    bool is = worker->pulse.last.housekeeper;
+    if (was_housekeeper != is) {
+        worker->chores.promote_at = is ? worker->now : NEVER;
+        worker->chores.mend_at = mend_time(worker);
+        if (is && !reclaim->out) { *reclaim = (struct round){.at = worker->now}; }
+    }
     if (worker->pulse.last.waiting && reclaim->at == NEVER && !reclaim->out) { /* entries to take over */
         reclaim->at = worker->now;
     }

@@ -19,10 +19,11 @@
 #include "base/utf8.h"
 #include "schedule/inputs.h"
 #include "schedule/reply.h"
+#include "schedule/trace_context.h"
 
-#define REPLY_MOST_BYTES ((size_t)512 << 20) /* Redis' proto-max-bulk-len */
-#define DELAY_MOST_MS (30 * DAY_MS)
-#define EXPIRES_MOST_MS (366 * DAY_MS)
+#define REPLY_MAX_BYTES ((size_t)512 << 20) /* Redis' proto-max-bulk-len */
+#define DELAY_MAX_MS (30 * DAY_MS)
+#define EXPIRES_MAX_MS (366 * DAY_MS)
 
 #define ID_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"
 #define RESULTS_CHARACTERS "abcdefghijklmnopqrstuvwxyz0123456789_.-"
@@ -30,8 +31,6 @@
 enum {
     REQUEST_FIELDS_MAX = 64,
     META_MAX_BYTES = 4096,
-    TRACEPARENT_MAX_BYTES = 256,
-    TRACESTATE_MAX_BYTES = 512,
     INTO_MAX_BYTES = 512,
     IGNORED_NAMES_MAX = 8,
     IGNORED_NAME_BYTES = 64,
@@ -71,6 +70,13 @@ static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most,
     return false;
 }
 
+/* The same for a member of 32 bits, which a wrong number leaves as it is. */
+static void parse_count(struct parsing *parsing, uint32_t least, uint32_t most, uint32_t *out)
+{
+    uint64_t number;
+    if (parse_number(parsing, least, most, &number)) { *out = (uint32_t)number; }
+}
+
 /* Reads 0 or 1. If it is neither, the request has failed. */
 static void parse_switch(struct parsing *parsing, bool *out)
 {
@@ -80,13 +86,13 @@ static void parse_switch(struct parsing *parsing, bool *out)
     }
 }
 
-/* Copies the value into the block after the request and returns the copy. */
-static char *copy_value(struct parsing *parsing)
+/* Copies the value into the block after the request. */
+static void copy_value(struct parsing *parsing, const char **to, uint32_t *bytes)
 {
-    char *to = parsing->copy;
-    memcpy(to, parsing->field->value, parsing->field->value_length);
+    *to = parsing->copy;
+    *bytes = (uint32_t)parsing->field->value_length;
+    memcpy(parsing->copy, parsing->field->value, parsing->field->value_length);
     parsing->copy += parsing->field->value_length;
-    return to;
 }
 
 /* Copies 1 to `most` allowed characters and a NUL. Shapes: to [most + 1]. False if the value is not of that kind: the
@@ -131,11 +137,10 @@ static void parse_own_id(struct parsing *parsing)
 
 static void parse_own_attempt(struct parsing *parsing)
 {
-    uint64_t attempt;
     if (!parsing->request->identity.borrowed_name) {
         refuse_own(parsing);
-    } else if (parse_number(parsing, 1, 1000, &attempt)) {
-        parsing->request->retry.attempt = (uint32_t)attempt;
+    } else {
+        parse_count(parsing, 1, 1000, &parsing->request->retry.attempt);
     }
 }
 
@@ -196,8 +201,7 @@ static void parse_meta(struct parsing *parsing)
     } else if (!utf8_valid(field->value, field->value_length)) {
         request_fail(parsing->request, CODE_BAD_UTF8, "meta: not valid UTF-8");
     } else {
-        parsing->request->identity.meta = copy_value(parsing);
-        parsing->request->identity.meta_bytes = (uint32_t)field->value_length;
+        copy_value(parsing, &parsing->request->identity.meta, &parsing->request->identity.meta_bytes);
     }
 }
 
@@ -208,84 +212,27 @@ static void parse_tenant(struct parsing *parsing)
     }
 }
 
-/* Returns whether these are `count` lower-case hex digits that are not all 0 if they are an id. */
-static bool is_hex(const char *text, size_t count, bool id)
-{
-    size_t digits = 0, zeros = 0;
-    for (; digits < count && memchr("0123456789abcdef", text[digits], 16); digits++) { zeros += text[digits] == '0'; }
-    return digits == count && (!id || zeros < count);
-}
-
-/* Checks version-traceid-parentid-flags; versions after 00 may have more after the flags. */
-static bool is_traceparent(const char *text, size_t length)
-{
-    enum { LENGTH = 55 };
-    bool shaped = length >= LENGTH && length <= TRACEPARENT_MAX_BYTES && is_hex(text, 2, false) && text[2] == '-' &&
-                  is_hex(text + 3, 32, true) && text[35] == '-' && is_hex(text + 36, 16, true) && text[52] == '-' &&
-                  is_hex(text + 53, 2, false) && memcmp(text, "ff", 2) != 0;
-    for (size_t i = LENGTH; shaped && i < length; i++) { shaped = text[i] > ' ' && text[i] <= '~'; }
-    return shaped && (length == LENGTH || (memcmp(text, "00", 2) != 0 && text[LENGTH] == '-'));
-}
-
-/* Checks for key=value, or nothing. */
-static bool is_tracestate_member(const char *text, size_t length)
-{
-    static const char key[] = "abcdefghijklmnopqrstuvwxyz0123456789_-*/@";
-    const char *equals = memchr(text, '=', length);
-    if (length == 0) { return true; }
-    if (!equals || equals == text || equals - text > 256 || equals + 1 == text + length) { return false; }
-    for (const char *at = text; at < equals; at++) {
-        if (!memchr(key, *at, sizeof key - 1)) { return false; }
-    }
-    for (const char *at = equals + 1; at < text + length; at++) {
-        if (*at < ' ' || *at > '~' || *at == '=') { return false; }
-    }
-    return memchr("abcdefghijklmnopqrstuvwxyz0123456789", text[0], 36) != NULL;
-}
-
-/* Checks for at most 32 members, with commas between and blanks around them. */
-static bool is_tracestate(const char *text, size_t length)
-{
-    enum { MEMBERS_MOST = 32 };
-    const char *end = text + length;
-    size_t members = 0;
-    for (const char *at = text; at <= end; members++) {
-        const char *comma = memchr(at, ',', (size_t)(end - at)), *last = comma ? comma : end;
-        const char *next = last + 1;
-        while (at < last && (*at == ' ' || *at == '\t')) { at++; }
-        while (last > at && (last[-1] == ' ' || last[-1] == '\t')) { last--; }
-        if (!is_tracestate_member(at, (size_t)(last - at))) { return false; }
-        at = next;
-    }
-    return length > 0 && length <= TRACESTATE_MAX_BYTES && members <= MEMBERS_MOST;
-}
-
 /* A traceparent may come from the producer's own caller. By W3C Trace Context a malformed one counts as not given. */
 static void parse_traceparent(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
     if (!is_traceparent(field->value, field->value_length)) { return; }
     parsing->request->identity.sampled = strchr("13579bdf", field->value[54]);
-    parsing->request->identity.traceparent = copy_value(parsing);
-    parsing->request->identity.traceparent_bytes = (uint32_t)field->value_length;
+    copy_value(parsing, &parsing->request->identity.traceparent, &parsing->request->identity.traceparent_bytes);
 }
 
 static void parse_tracestate(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
     if (!parsing->request->identity.traceparent || !is_tracestate(field->value, field->value_length)) { return; }
-    parsing->request->identity.tracestate = copy_value(parsing);
-    parsing->request->identity.tracestate_bytes = (uint32_t)field->value_length;
+    copy_value(parsing, &parsing->request->identity.tracestate, &parsing->request->identity.tracestate_bytes);
 }
 
 /* --- The end of the request --- */
 
 static void parse_ttl(struct parsing *parsing)
 {
-    uint64_t seconds;
-    if (parse_number(parsing, 1, parsing->rules->max_ttl_s, &seconds)) {
-        parsing->request->output.ttl_s = (uint32_t)seconds;
-    }
+    parse_count(parsing, 1, parsing->rules->max_ttl_s, &parsing->request->output.ttl_s);
 }
 
 static void parse_notify(struct parsing *parsing)
@@ -336,8 +283,7 @@ static void parse_into(struct parsing *parsing)
         request_fail(parsing->request, CODE_BAD_REQUEST, "into: not among the keys that this queue's into_keys allow");
         return;
     }
-    parsing->request->output.into = copy_value(parsing);
-    parsing->request->output.into_bytes = (uint32_t)field->value_length;
+    copy_value(parsing, &parsing->request->output.into, &parsing->request->output.into_bytes);
 }
 
 static void parse_into_field(struct parsing *parsing)
@@ -347,14 +293,12 @@ static void parse_into_field(struct parsing *parsing)
         request_fail(parsing->request, CODE_BAD_REQUEST, "into_field: must have 1 to %d bytes", INTO_MAX_BYTES);
         return;
     }
-    parsing->request->output.into_field = copy_value(parsing);
-    parsing->request->output.into_field_bytes = (uint32_t)length;
+    copy_value(parsing, &parsing->request->output.into_field, &parsing->request->output.into_field_bytes);
 }
 
 static void parse_max_attempts(struct parsing *parsing)
 {
-    uint64_t attempts;
-    if (parse_number(parsing, 1, 10, &attempts)) { parsing->request->retry.max_attempts = (uint32_t)attempts; }
+    parse_count(parsing, 1, 10, &parsing->request->retry.max_attempts);
 }
 
 /* --- The time of its run --- */
@@ -368,7 +312,7 @@ static uint64_t from_first(const struct request *request, uint64_t ms)
 static void parse_delay(struct parsing *parsing)
 {
     uint64_t ms;
-    if (parse_number(parsing, 0, DELAY_MOST_MS, &ms) && ms > 0) {
+    if (parse_number(parsing, 0, DELAY_MAX_MS, &ms) && ms > 0) {
         parsing->request->lifetime.due_at_ms = from_first(parsing->request, ms);
     }
 }
@@ -376,7 +320,7 @@ static void parse_delay(struct parsing *parsing)
 static void parse_expires_in(struct parsing *parsing)
 {
     uint64_t ms;
-    if (parse_number(parsing, 1, EXPIRES_MOST_MS, &ms)) {
+    if (parse_number(parsing, 1, EXPIRES_MAX_MS, &ms)) {
         parsing->request->lifetime.expires_at_ms = from_first(parsing->request, ms);
     }
 }
@@ -407,8 +351,8 @@ static void parse_task(struct parsing *parsing)
     }
 }
 
-/* Copies a text. NULL if it is not one: the request has failed. */
-static const char *copy_text(struct parsing *parsing)
+/* Copies a text. If it is not one, the request has failed. */
+static void copy_text(struct parsing *parsing, const char **to, uint32_t *bytes)
 {
     const struct entry_field *field = parsing->field;
     struct request *request = parsing->request;
@@ -421,23 +365,18 @@ static const char *copy_text(struct parsing *parsing)
         request_fail(request, CODE_BAD_UTF8, "%s: not valid UTF-8 from byte %zu on", parsing->name,
                      utf8_valid_prefix(field->value, field->value_length));
     } else {
-        return copy_value(parsing);
+        copy_value(parsing, to, bytes);
     }
-    return NULL;
 }
 
 static void parse_text(struct parsing *parsing)
 {
-    struct row *row = &parsing->request->rows[0];
-    row->text = copy_text(parsing);
-    row->text_bytes = row->text ? (uint32_t)parsing->field->value_length : 0;
+    copy_text(parsing, &parsing->request->rows[0].text, &parsing->request->rows[0].text_bytes);
 }
 
 static void parse_query(struct parsing *parsing)
 {
-    struct request *request = parsing->request;
-    request->query = copy_text(parsing);
-    request->query_bytes = request->query ? (uint32_t)parsing->field->value_length : 0;
+    copy_text(parsing, &parsing->request->query, &parsing->request->query_bytes);
 }
 
 static void fail_inputs(struct parsing *parsing)
@@ -523,14 +462,12 @@ static void parse_raw(struct parsing *parsing)
 
 static void parse_top_n(struct parsing *parsing)
 {
-    uint64_t most;
-    if (parse_number(parsing, 1, UINT32_MAX, &most)) { parsing->request->output.top_n = (uint32_t)most; }
+    parse_count(parsing, 1, UINT32_MAX, &parsing->request->output.top_n);
 }
 
 static void parse_dims(struct parsing *parsing)
 {
-    uint64_t dims;
-    if (parse_number(parsing, 1, parsing->rules->dim, &dims)) { parsing->request->output.dims = (uint32_t)dims; }
+    parse_count(parsing, 1, parsing->rules->dim, &parsing->request->output.dims);
 }
 
 /* An empty name means no prompt. */
@@ -658,7 +595,7 @@ static int field_find(const struct entry_field *field)
 }
 
 /* A retry begins with the daemon's own fields; the producer's follow, as many as before. */
-static size_t fields_most(const struct entry *entry)
+static size_t fields_max(const struct entry *entry)
 {
     bool retry = entry->field_count > 0 && field_find(&entry->fields[0]) == FIELD_OWN_ID;
     return REQUEST_FIELDS_MAX + (retry ? RETRY_FIELDS : 0);
@@ -669,7 +606,7 @@ static size_t fields_most(const struct entry *entry)
 static void collect_fields(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
 {
     static const struct entry_field embed = {.value = "embed", .value_length = sizeof "embed" - 1};
-    size_t most = fields_most(entry);
+    size_t most = fields_max(entry);
     *fields = (struct fields){.too_many = entry->field_count > most};
     size_t count = fields->too_many ? most : entry->field_count;
     for (size_t i = 0; i < count; i++) {
@@ -912,7 +849,7 @@ static void estimate_weight(struct request *request, size_t allocated)
         ids += bytes + special < most ? bytes + special : most;
     }
     size_t floats = (size_t)request->row_count * request->dim, reply = reply_bound(request);
-    if (reply > REPLY_MOST_BYTES) {
+    if (reply > REPLY_MAX_BYTES) {
         request_fail(request, CODE_TOO_LARGE, "inputs: the labels of so many texts are more than Redis takes");
         return;
     }

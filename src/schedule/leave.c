@@ -110,12 +110,6 @@ static void advance_drain(struct worker *worker)
 
 /* Without a lease, other workers may take the entries that we hold. Running work is settled through the gate and the
  * rest is given back under the old name, which clears our recorded runs; then we rejoin under a new name. */
-static void advance_rejoin(struct worker *worker)
-{
-    if (worker->held.count > 0 || !is_quiet(worker) || !worker_act(worker, ACTION_REJOIN)) { return; }
-    worker_disconnected(worker);
-}
-
 void leave_advance(struct worker *worker)
 {
     if (worker_may_call(worker) && !worker->leave.releasing && worker->leave.to_release.first) {
@@ -123,7 +117,8 @@ void leave_advance(struct worker *worker)
     }
     if (worker->leave.draining) {
         advance_drain(worker);
-    } else if (worker->chores.lease_lost && worker_may_call(worker)) {
-        advance_rejoin(worker);
+    } else if (worker->chores.lease_lost && worker_may_call(worker) && worker->held.count == 0 && is_quiet(worker) &&
+               worker_act(worker, ACTION_REJOIN)) {
+        worker_disconnected(worker);
     }
 }

@@ -244,7 +244,6 @@ bool own_stray_fits(const struct worker *worker)
     return next_stray(worker) != NULL;
 }
 
-/* Reads strays of one class; no other read is out. False: there are none to read. */
 bool own_read_strays(struct worker *worker)
 {
     keep_strays(worker, CLASS_HIGH, (struct entry_id){0});

@@ -9,20 +9,12 @@
  * batches take ten times their fixed cost, or are large enough for a compute thread to be efficient. */
 enum { ONLINE_MS = 10000, BRIEF_FIXED = 10, BRIEF_TOKENS = 256, BRIEF_LENGTH = 64 };
 
-/* Returns whether a request is of class high, or expires so soon that a long batch before it could be too long. */
-static bool is_urgent(const struct worker *worker, const struct request *request)
-{
-    uint64_t now_ms = worker_redis_ms(worker), expires_ms = request->lifetime.expires_at_ms;
-    return request->identity.class == CLASS_HIGH || (expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS);
-}
-
 /* A single request now and then is not traffic: a bulk job asks for one vector before it begins. */
 bool pace_is_online(const struct worker *worker)
 {
     return worker->pace.online_before != 0 && worker->now - worker->pace.online_before < ONLINE_MS * NS_PER_MS;
 }
 
-/* Returns whether an urgent request came recently: one of class high, or one that expires within seconds. */
 bool pace_is_hurried(const struct worker *worker)
 {
     return worker->pace.hurry_at != 0 && worker->now - worker->pace.hurry_at < ONLINE_MS * NS_PER_MS;
@@ -30,7 +22,9 @@ bool pace_is_hurried(const struct worker *worker)
 
 void pace_accepted(struct worker *worker, const struct request *request)
 {
-    if (is_urgent(worker, request)) { worker->pace.hurry_at = worker->now; }
+    uint64_t now_ms = worker_redis_ms(worker), expires_ms = request->lifetime.expires_at_ms;
+    bool soon = expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS; /* a long batch may be too long */
+    if (request->identity.class == CLASS_HIGH || soon) { worker->pace.hurry_at = worker->now; }
     if (request->identity.class != CLASS_LOW) {
         worker->pace.online_before = worker->pace.online_at;
         worker->pace.online_at = worker->now;
@@ -55,7 +49,6 @@ void pace_open(struct worker *worker)
     pace_second(worker);
 }
 
-/* Learns the engine's speed and the mean row from a batch that has come back, if it succeeded. */
 void pace_computed(struct worker *worker, const struct batch *batch)
 {
     struct cost_shape *mean = &worker->pace.mean_row;
@@ -117,15 +110,6 @@ void pace_answered(struct worker *worker, const struct request *request)
     }
 }
 
-static double tuned_ns(const struct worker *worker)
-{
-    if (worker->pace.tune.target_ns == 0) { /* saves the search for the oldest row */
-        return 0;
-    }
-    uint64_t oldest_ns = window_oldest_ns(&worker->window);
-    return tune_batch_ns(&worker->pace.tune, &worker->pace.cost, worker->now > oldest_ns ? worker->now - oldest_ns : 0);
-}
-
 /* The time a batch may take by max_batch_ms: only a part of it, unless short batches would cost throughput, because
  * urgent requests wait for the batches that are out. 0: no limit. */
 static double bound_ns(const struct worker *worker)
@@ -138,7 +122,12 @@ static double bound_ns(const struct worker *worker)
 
 static double most_ns(const struct worker *worker)
 {
-    double tuned = tuned_ns(worker);
+    double tuned = 0;
+    if (worker->pace.tune.target_ns != 0) { /* else the search for the oldest row is saved */
+        uint64_t oldest_ns = window_oldest_ns(&worker->window);
+        tuned = tune_batch_ns(&worker->pace.tune, &worker->pace.cost,
+                              worker->now > oldest_ns ? worker->now - oldest_ns : 0);
+    }
     if (worker->options.max_batch_ms == 0 || !cost_known(&worker->pace.cost)) { return tuned; }
     double bound = bound_ns(worker);
     return tuned > 0 ? fmin(tuned, bound) : bound;
@@ -152,7 +141,6 @@ static struct cost_shape next_shape(const struct worker *worker, const struct wi
     return (struct cost_shape){tokens * part, squares * part, false};
 }
 
-/* Adds the limits of time to those of size. `limits->tokens` and `limits->now_ms` are set already. */
 void pace_limits(const struct worker *worker, struct window_limits *limits)
 {
     enum { MARGIN_MS = 2 };

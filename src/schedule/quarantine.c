@@ -222,16 +222,11 @@ static void record_group(struct worker *worker)
 
 /* --- alone --- */
 
-/* The run that has just been recorded has not crashed. */
-static uint32_t count_crashes(const struct request *request)
-{
-    return request->retry.quarantine_runs > 0 ? request->retry.quarantine_runs - 1 : 0;
-}
-
 static void note_alone_run(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     struct request *request = request_list_pop(&list);
+    uint32_t runs = request->retry.quarantine_runs, crashes = runs > 0 ? runs - 1 : 0; /* this run has not crashed */
     if (event->failed) {
         worker_call_failed(worker);
         worker->quarantine.stage = QUARANTINE_UNSURE;
@@ -242,7 +237,7 @@ static void note_alone_run(struct worker *worker, const struct event *event)
     } else if (request->lifetime.verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
-    } else if (quarantine_poisons(request, count_crashes(request))) {
+    } else if (quarantine_poisons(request, crashes)) {
         note_recorded(worker, request);
         worker->quarantine.stage = QUARANTINE_AWAY;
         settle_finish(worker, request);

@@ -55,7 +55,6 @@ void rows_go(struct worker *worker, const struct batch *batch)
     }
 }
 
-/* Puts a row and its duplicates back into the window, because no batch could be made. */
 void rows_uncut(struct worker *worker, struct row *row)
 {
     for (struct row *duplicate = row->duplicates, *next; duplicate != NULL; duplicate = next) {
@@ -246,7 +245,6 @@ static void other_half(struct worker *worker, struct batch *other, bool known)
     batch_free(other);
 }
 
-/* Hands out the vectors of a batch that has run, or searches for the guilty row by halves. Owns: ends the batch. */
 void rows_returned(struct worker *worker, struct batch *batch)
 {
     struct batch *other = batch->other;

@@ -32,12 +32,6 @@ uint32_t settle_backoff_ms(const struct worker_options *options, uint32_t attemp
     return delay == 0 ? 1 : (uint32_t)delay;
 }
 
-/* Returns whether a run after this delay would begin before the request expires. */
-static bool begins_in_time(const struct request *request, uint64_t now_ms, uint32_t delay_ms)
-{
-    return request->lifetime.expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->lifetime.expires_at_ms;
-}
-
 void settle_judge(const struct worker_options *options, struct request *request, uint64_t now_ms, uint64_t *random)
 {
     if (request->retry.code == CODE_NONE) {
@@ -46,7 +40,8 @@ void settle_judge(const struct worker_options *options, struct request *request,
     }
     if (request->retry.retryable && request->retry.attempt < request->retry.max_attempts) {
         uint32_t delay_ms = settle_backoff_ms(options, request->retry.attempt, random);
-        if (begins_in_time(request, now_ms, delay_ms)) {
+        uint64_t expires_ms = request->lifetime.expires_at_ms;
+        if (expires_ms == 0 || now_ms == 0 || now_ms + delay_ms < expires_ms) { /* it would begin in time */
             request->lifetime.outcome = OUTCOME_DEFER;
             request->lifetime.due_ms = delay_ms;
             request->retry.next_attempt = request->retry.attempt + 1;
@@ -181,14 +176,6 @@ static void count_outcome(struct worker *worker, const struct request *request)
 
 /* --- answers --- */
 
-/* Makes the next promotion earlier if a deferred request is due before it. */
-static void expect_due(struct worker *worker, const struct request *request)
-{
-    uint64_t in_ms = worker_ms_until(worker, request->lifetime.due_at_ms);
-    if (request->lifetime.outcome != OUTCOME_DEFER) { return; }
-    chores_expect_due(worker, in_ms > request->lifetime.due_ms ? in_ms : request->lifetime.due_ms);
-}
-
 /* Puts off a request that Redis could not settle now. The pauses between tries grow. Meanwhile the request delays no
  * others: neither those in the same call nor, if it is a suspect, those that wait for it. */
 static void put_off(struct worker *worker, struct request *request)
@@ -217,7 +204,10 @@ static void apply_verdict(struct worker *worker, struct request *request)
         settle_gone(worker, request);
     } else if (request->lifetime.verdict <= VERDICT_LATE) {
         count_outcome(worker, request);
-        expect_due(worker, request);
+        if (request->lifetime.outcome == OUTCOME_DEFER) {
+            uint64_t in_ms = worker_ms_until(worker, request->lifetime.due_at_ms);
+            chores_expect_due(worker, in_ms > request->lifetime.due_ms ? in_ms : request->lifetime.due_ms);
+        }
         settle_forget(worker, request);
     } else {
         put_off(worker, request);
@@ -225,13 +215,13 @@ static void apply_verdict(struct worker *worker, struct request *request)
 }
 
 /* Puts the requests of a failed call back to the front, in smaller calls, in case one of them is the reason. */
-static void settle_failed(struct worker *worker, struct request_list *list, bool alone)
+static void settle_failed(struct worker *worker, struct request_list *list, bool single)
 {
-    struct request_list *to = alone ? &worker->settle.single : &worker->settle.ready;
+    struct request_list *to = single ? &worker->settle.single : &worker->settle.ready;
     for (struct request *request = list->first; request != NULL; request = request->next) {
         request->lifetime.repeated = request->lifetime.unanswered = true;
         request->lifetime.state = REQUEST_READY;
-        worker->settle.ready_bytes += alone ? 0 : request->output.reply.length;
+        worker->settle.ready_bytes += single ? 0 : request->output.reply.length;
     }
     worker_call_failed(worker);
     worker->settle.max = worker->settle.max > 1 ? worker->settle.max / 2 : 1;
@@ -242,12 +232,12 @@ static void settle_failed(struct worker *worker, struct request_list *list, bool
 void settle_settled(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
-    bool alone = list.first && list.first->lifetime.single;
+    bool single = list.first && list.first->lifetime.single;
     worker->settle.out--;
-    worker->settle.single_out &= !alone;
-    worker->settle.proving &= !alone;
+    worker->settle.single_out &= !single;
+    worker->settle.proving &= !single;
     if (event->failed) {
-        settle_failed(worker, &list, alone);
+        settle_failed(worker, &list, single);
         return;
     }
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
