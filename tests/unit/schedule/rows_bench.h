@@ -80,8 +80,7 @@ static inline void rows_give(enum read_source source, enum request_class class, 
                                     .fields = fields[i],
                                     .field_count = fake.asked[from + i].expires_at_ms == 0 ? 1 : 2};
     }
-    send((struct event){.kind = EVENT_ENTRIES,
-                        .entries = {.source = source, .class = class, .entries = entries, .count = count}});
+    ANSWER_ENTRIES(.source = source, .class = class, .entries = entries, .count = count);
 }
 
 /* Makes `count` entries like this one; the numbers of each begin where the last one's ended. */
@@ -252,6 +251,14 @@ static inline void rows_prepare_all(void)
 {
     while (waiting(ACTION_PREPARE) > 0) { rows_answer(take(ACTION_PREPARE)); }
 }
+
+/* BEGIN_WITH for rows_begin. */
+#define ROWS_BEGIN_WITH(options, ...)                                                                                  \
+    do {                                                                                                               \
+        struct worker_options with = options;                                                                          \
+        __VA_ARGS__;                                                                                                   \
+        rows_begin(with);                                                                                              \
+    } while (0)
 
 static inline void rows_begin(struct worker_options options)
 {

@@ -66,8 +66,7 @@ static void list_ids(void)
     struct entry entry = {.class = own.read.class, .id = {5, 0}};
     assert_int_equal(own.read.own, OWN_IDS);
     size_t count = own.read.class == CLASS_NORMAL ? 1 : 0;
-    send((struct event){.kind = EVENT_ENTRIES,
-                        .entries = {.source = READ_OWN, .class = own.read.class, .entries = &entry, .count = count}});
+    ANSWER_ENTRIES(.source = READ_OWN, .class = own.read.class, .entries = &entry, .count = count);
 }
 
 WORKER_TEST(an_entry_is_refused_after_three_losses_of_its_connection)

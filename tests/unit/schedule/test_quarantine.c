@@ -10,10 +10,7 @@ static void reclaimed(size_t count)
 /* They are charged with one call before they start; from then on they are requests like others. */
 WORKER_TEST(suspects_run_in_groups)
 {
-    struct worker_options options = default_options();
-    options.max_batch_rows = 32;
-    options.max_batch_tokens = 1000;
-    begin(options);
+    BEGIN_WITH(default_options(), with.max_batch_rows = 32, with.max_batch_tokens = 1000);
     reclaimed(100);
     struct action charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 64);
@@ -33,34 +30,18 @@ WORKER_TEST(suspects_run_in_groups)
     assert_int_equal(waiting(ACTION_RECORD_RUN), 0);
 }
 
-static void reclaimed_of(enum request_class class, size_t count)
-{
-    static struct entry entries[MOST];
-    static const struct entry_field field = {"text", 4, "word", 4};
-    for (size_t i = 0; i < count; i++) {
-        entries[i] = (struct entry){.class = class,
-                                    .id = {++bench.next_entry, 0},
-                                    .origin = ORIGIN_RECLAIMED,
-                                    .fields = &field,
-                                    .field_count = 1};
-    }
-    send((struct event){
-        .kind = EVENT_ENTRIES,
-        .entries = {.source = READ_RECLAIM, .class = class, .entries = entries, .count = count, .more = true}});
-}
-
 /* Beside online requests bulk work may wait: it has half of a group at most, and the others go before it. */
 WORKER_TEST(bulk_suspects_hold_up_no_others)
 {
     read_new(2);
     take_reclaim();
-    reclaimed_of(CLASS_LOW, 100);
+    give_like(READ_RECLAIM, (struct entry){.class = CLASS_LOW, .origin = ORIGIN_RECLAIMED}, 100, true);
     struct action charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 32);
     send_requests(EVENT_RUN_RECORDED, charge.requests, false);
     assert_int_equal(waiting(ACTION_RECORD_RUN), 0);
     (void)take(ACTION_RECLAIM);
-    reclaimed_of(CLASS_HIGH, 5);
+    give_like(READ_RECLAIM, (struct entry){.class = CLASS_HIGH, .origin = ORIGIN_RECLAIMED}, 5, true);
     charge = take(ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 5);
     assert_int_equal(charge.requests.first->identity.class, CLASS_HIGH);
@@ -201,7 +182,7 @@ WORKER_TEST(three_lonely_crashes_are_poison)
                           .quarantine_runs = 3,
                           .fields = &field,
                           .field_count = 1};
-    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM, .entries = &entry, .count = 1}});
+    ANSWER_ENTRIES(.source = READ_RECLAIM, .entries = &entry, .count = 1);
     struct action action = take(ACTION_SETTLE);
     assert_int_equal(action.requests.first->lifetime.outcome, OUTCOME_DEAD);
     assert_int_equal(action.requests.first->retry.code, CODE_POISON);

@@ -17,10 +17,7 @@ static struct worker_options wide_options(void)
 /* One bad row among n, as n requests or as one: checks the number of passes, and which requests are charged. */
 static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint32_t slots)
 {
-    struct worker_options options = wide_options();
-    options.engine_slots = slots;
-    options.batches_out = 2 * slots;
-    rows_begin(options);
+    ROWS_BEGIN_WITH(wide_options(), with.engine_slots = slots, with.batches_out = 2 * slots);
     struct asked asked = {.rows = one_request ? n : 1, .tokens = 3, .step = 1};
     fake.bad[position] = true;
     rows_ask(CLASS_NORMAL, one_request ? 1 : n, asked);
@@ -161,9 +158,7 @@ WORKER_TEST(a_request_spans_batches_and_shares_them)
 
 WORKER_TEST(a_row_larger_than_the_budget_runs_alone)
 {
-    struct worker_options options = rows_options();
-    options.max_batch_tokens = 10;
-    rows_begin(options);
+    ROWS_BEGIN_WITH(rows_options(), with.max_batch_tokens = 10);
     rows_ask(CLASS_NORMAL, 2, (struct asked){.rows = 3, .tokens = 30, .step = 1});
     rows_run_all();
     rows_expect(0, 2, OUTCOME_DONE);
@@ -172,9 +167,7 @@ WORKER_TEST(a_row_larger_than_the_budget_runs_alone)
 
 WORKER_TEST(the_first_bad_row_ends_the_whole_request)
 {
-    struct worker_options options = rows_options();
-    options.max_batch_rows = 1;
-    rows_begin(options);
+    ROWS_BEGIN_WITH(rows_options(), with.max_batch_rows = 1);
     fake.bad[2] = fake.bad[7] = true;
     rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 1000, .tokens = 4, .step = 1});
     rows_run_all();
@@ -339,12 +332,8 @@ WORKER_TEST(a_drain_between_two_halves_releases_what_is_left)
 /* One of two devices is lost: batches that are out go on, and fewer go out from then on. */
 WORKER_TEST(with_a_device_less_fewer_batches_are_out)
 {
-    struct worker_options options = rows_options();
-    options.devices = 2;
-    options.engine_slots = 2;
-    options.batches_out = 8;
-    options.max_batch_rows = 4;
-    rows_begin(options);
+    ROWS_BEGIN_WITH(rows_options(), with.devices = 2, with.engine_slots = 2, with.batches_out = 8,
+                    with.max_batch_rows = 4);
     rows_ask(CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
     rows_prepare_all();
     assert_int_equal(waiting(ACTION_SUBMIT), 8);
@@ -403,10 +392,7 @@ WORKER_TEST(credit_counts_for_each_device)
 
 WORKER_TEST(a_lost_device_gives_every_request_back_once)
 {
-    struct worker_options options = rows_options();
-    options.engine_slots = 2;
-    options.batches_out = 4;
-    rows_begin(options);
+    ROWS_BEGIN_WITH(rows_options(), with.engine_slots = 2, with.batches_out = 4);
     rows_ask(CLASS_NORMAL, 5, (struct asked){.rows = 7, .tokens = 4, .number = 3, .hashed = true, .step = 1});
     rows_prepare_all();
     fake.device_lost = true;
@@ -437,9 +423,7 @@ WORKER_TEST(rows_given_up_for_a_lost_lease_do_not_linger)
 
 WORKER_TEST(a_batch_that_hangs_ends_the_worker)
 {
-    struct worker_options options = rows_options();
-    options.compute_timeout_ms = 1000;
-    rows_begin(options);
+    ROWS_BEGIN_WITH(rows_options(), with.compute_timeout_ms = 1000);
     rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 30, .tokens = 4, .step = 1});
     rows_prepare_all();
     assert_true(bench.wakes_at <= bench.now + 1000 * NS_PER_MS);

@@ -34,13 +34,8 @@ static void give_own(const uint64_t *ids, size_t count, bool more)
     for (size_t i = 0; i < count; i++) {
         entries[i] = (struct entry){.class = CLASS_NORMAL, .id = id_of(ids[i]), .fields = &field, .field_count = 1};
     }
-    send((struct event){.kind = EVENT_ENTRIES,
-                        .entries = {.source = READ_OWN,
-                                    .class = CLASS_NORMAL,
-                                    .entries = entries,
-                                    .count = count,
-                                    .more = more,
-                                    .last = id_of(count > 0 ? ids[count - 1] : 0)}});
+    ANSWER_ENTRIES(.source = READ_OWN, .class = CLASS_NORMAL, .entries = entries, .count = count, .more = more,
+                   .last = id_of(count > 0 ? ids[count - 1] : 0));
 }
 
 static uint32_t held(void)
@@ -139,9 +134,7 @@ WORKER_TEST(they_wait_for_room)
 /* After a reconnect our own list is read to its end; unknown entries without room become strays, found later. */
 WORKER_TEST(a_long_list_of_our_own_does_not_fill_the_memory)
 {
-    struct worker_options options = default_options();
-    options.credit_tokens = 16 * 4;
-    begin(options);
+    BEGIN_WITH(default_options(), with.credit_tokens = 16 * 4);
     break_connection();
     connected();
     (void)take(ACTION_READ_OWN);

@@ -68,9 +68,7 @@ WORKER_TEST(a_fixed_window_cuts_only_full_batches_ahead)
 
 WORKER_TEST(a_fixed_window_is_a_timer)
 {
-    struct worker_options options = default_options();
-    options.window_fixed = true;
-    begin(options);
+    BEGIN_WITH(default_options(), with.window_fixed = true);
     read_and_prepare(2, 4);
     assert_int_equal(waiting(ACTION_SUBMIT), 0);
     assert_true(bench.wakes_at <= bench.now + 5 * NS_PER_MS);
@@ -153,9 +151,7 @@ static void pulse_without_house(void)
 /* Workers other than the housekeeper only renew, send heartbeats, and take released entries. */
 WORKER_TEST(only_the_housekeeper_does_the_chores_of_all)
 {
-    struct worker_options options = default_options();
-    options.sweep_ms = 500;
-    begin(options);
+    BEGIN_WITH(default_options(), with.sweep_ms = 500);
     for (int house = 0; house < 2; house++) {
         int chores = 0, judged = 0;
         for (int i = 0; i < 200; i++) { /* 10 s */
@@ -198,8 +194,7 @@ WORKER_TEST(what_the_housekeeper_has_no_room_for_others_take)
         struct action action = take(ACTION_RECLAIM);
         assert_int_equal(action.read.class, class);
         assert_false(action.read.judge);
-        send((struct event){.kind = EVENT_ENTRIES,
-                            .entries = {.source = READ_RECLAIM, .class = action.read.class, .more = more > 0}});
+        ANSWER_ENTRIES(.source = READ_RECLAIM, .class = action.read.class, .more = more > 0);
     }
     assert_int_equal(waiting(ACTION_RECLAIM), 0);
     tick_after_ms(600);
@@ -208,11 +203,7 @@ WORKER_TEST(what_the_housekeeper_has_no_room_for_others_take)
 
 WORKER_TEST(a_housekeeper_without_room_finds_them_all_the_same)
 {
-    struct worker_options options = default_options();
-    options.credit_tokens = 16 * 8;
-    options.max_batch_tokens = 16;
-    options.batches_out = 1;
-    begin(options);
+    BEGIN_WITH(default_options(), with.credit_tokens = 16 * 8, with.max_batch_tokens = 16, with.batches_out = 1);
     read_new(100);
     bool asked = false;
     for (int i = 0; i < 20 && !asked; i++) {
@@ -230,9 +221,7 @@ WORKER_TEST(a_housekeeper_without_room_finds_them_all_the_same)
 /* lua/defer and a dead letter keep the whole entry, even the parts that the worker does not keep. */
 WORKER_TEST(settles_read_a_mebibyte_at_most)
 {
-    struct worker_options options = default_options();
-    options.rules.default_max_attempts = 1;
-    begin(options);
+    BEGIN_WITH(default_options(), with.rules.default_max_attempts = 1);
     static char large[400 * 1024];
     memset(large, 'x', sizeof large);
     struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-large", 7, large, sizeof large}};
@@ -242,7 +231,7 @@ WORKER_TEST(settles_read_a_mebibyte_at_most)
             (struct entry){.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
     }
     (void)take(ACTION_READ);
-    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = 8}});
+    ANSWER_ENTRIES(.source = READ_NEW, .entries = entries, .count = 8);
     prepare_all(4);
     uint32_t dead = 0;
     for (int i = 0; i < 40 && dead < 8; i++) {
@@ -274,10 +263,7 @@ WORKER_TEST(the_rank_says_what_a_housekeeper_can_do)
 
 WORKER_TEST(settles_are_bounded_in_entries_and_bytes)
 {
-    struct worker_options options = default_options();
-    options.max_batch_rows = 64;
-    options.max_batch_tokens = 1000;
-    begin(options);
+    BEGIN_WITH(default_options(), with.max_batch_rows = 64, with.max_batch_tokens = 1000);
     read_and_prepare(10, 4);
     assert_int_equal(answer_batch(STATUS_OK), 10);
     while (waiting(ACTION_FORMAT) > 0) {
@@ -336,7 +322,7 @@ WORKER_TEST(the_own_list_is_read_page_by_page)
     own = take(ACTION_READ_OWN);
     assert_int_equal(own.read.class, CLASS_HIGH);
     assert_int_equal(own.read.count, count / 2); /* perhaps the answer was too large */
-    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN, .more = true, .last = {77, 5}}});
+    ANSWER_ENTRIES(.source = READ_OWN, .more = true, .last = {77, 5});
     own = take(ACTION_READ_OWN);
     assert_int_equal(own.read.class, CLASS_HIGH);
     assert_true(own.read.after.ms == 77 && own.read.after.seq == 5);
@@ -383,10 +369,7 @@ WORKER_TEST(a_deferred_request_is_promoted_when_it_is_due)
 
 WORKER_TEST(credit_bounds_what_is_asked_for)
 {
-    struct worker_options options = default_options();
-    options.credit_tokens = 160;
-    options.max_batch_tokens = 80;
-    begin(options);
+    BEGIN_WITH(default_options(), with.credit_tokens = 160, with.max_batch_tokens = 80);
     read_new(0); /* sent while half of the room was a reclaim's */
     struct action read = take(ACTION_READ);
     assert_int_equal(read.read.count, 10); /* until entries are known, each may be as long as the longest */
@@ -414,13 +397,11 @@ WORKER_TEST(heavy_entries_are_asked_for_in_small_numbers)
 {
     static char value[10000];
     static const struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-note", 6, value, sizeof(value)}};
-    struct worker_options options = default_options();
-    options.credit_bytes = 200000;
-    begin(options);
+    BEGIN_WITH(default_options(), with.credit_bytes = 200000);
     for (int i = 0; i < 200; i++) {
         (void)take(ACTION_READ);
         struct entry entry = {.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
-        send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = &entry, .count = 1}});
+        ANSWER_ENTRIES(.source = READ_NEW, .entries = &entry, .count = 1);
         prepare_all(4);
         compute_and_format();
         settle(false);

@@ -19,8 +19,7 @@ WORKER_TEST(a_full_redis_goes_on_after_what_is_malformed)
             struct action read = take(ACTION_READ);
             struct entry entry = {.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}};
             size_t count = read.read.counts[CLASS_NORMAL] > 0 ? 1 : 0;
-            send((struct event){.kind = EVENT_ENTRIES,
-                                .entries = {.source = READ_NEW, .entries = &entry, .count = count}});
+            ANSWER_ENTRIES(.source = READ_NEW, .entries = &entry, .count = count);
         }
         format_all();
         while (waiting(ACTION_SETTLE) > 0) { answered += settle(false); }
@@ -80,7 +79,7 @@ static void flood_read(void)
         entries[i].fields = &field;
         entries[i].field_count = 1;
     }
-    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = count}});
+    ANSWER_ENTRIES(.source = READ_NEW, .entries = entries, .count = count);
 }
 
 static void flood_settle(void)
@@ -411,14 +410,8 @@ WORKER_TEST(the_newest_above_the_cap_are_refused)
     static const struct entry_field field = {"text", 4, "word", 4};
     entry.fields = &field;
     entry.field_count = 1;
-    send((struct event){.kind = EVENT_ENTRIES,
-                        .entries = {.source = READ_SHED,
-                                    .class = CLASS_NORMAL,
-                                    .entries = &entry,
-                                    .count = 1,
-                                    .more = true,
-                                    .last = {1000, 7},
-                                    .first = {900, 0}}});
+    ANSWER_ENTRIES(.source = READ_SHED, .class = CLASS_NORMAL, .entries = &entry, .count = 1, .more = true,
+                   .last = {1000, 7}, .first = {900, 0});
     shed = take(ACTION_SHED); /* more are left: it goes on where the first one was */
     assert_int_equal(shed.read.after.ms, 1000);
     assert_int_equal(shed.read.before.ms, 900);
@@ -426,7 +419,7 @@ WORKER_TEST(the_newest_above_the_cap_are_refused)
     assert_int_equal(refused.retry.code, CODE_QUEUE_FULL);
     assert_in_range(refused.retry.retry_after_ms, 1000, 3600 * 1000);
     assert_int_equal(worker_stats(bench.worker).shed, 1);
-    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SHED, .class = CLASS_NORMAL}});
+    ANSWER_ENTRIES(.source = READ_SHED, .class = CLASS_NORMAL);
     assert_int_equal(waiting(ACTION_SHED), 0);
     tick_after_ms(1000);
     pulse((struct pulse){.depth = {0, 90, 500}, .cap = {0, 100, 0}});
@@ -435,10 +428,7 @@ WORKER_TEST(the_newest_above_the_cap_are_refused)
 
 static void begin_crowded(void)
 {
-    struct worker_options options = default_options();
-    options.credit_tokens = 160;
-    options.max_batch_tokens = 16;
-    begin(options);
+    BEGIN_WITH(default_options(), with.credit_tokens = 160, with.max_batch_tokens = 16);
     read_new(0);
     for (int i = 0; i < 40 && waiting(ACTION_READ) > 0; i++) {
         read_one(CLASS_NORMAL, FIELDS("text", "a word or two or three of this tenant", "tenant", "big"));
@@ -460,25 +450,20 @@ WORKER_TEST(one_tenant_does_not_hide_another)
     uint32_t held = worker_stats(bench.worker).held;
     static const struct entry_field fields[] = {{"text", 4, "word", 4}, {"tenant", 6, "small", 5}};
     struct entry entry = {.class = CLASS_NORMAL, .id = {5000, 0}, .fields = fields, .field_count = 2};
-    send((struct event){
-        .kind = EVENT_ENTRIES,
-        .entries = {.source = READ_FAIR, .class = CLASS_NORMAL, .entries = &entry, .count = 1, .last = {6000, 0}}});
+    ANSWER_ENTRIES(.source = READ_FAIR, .class = CLASS_NORMAL, .entries = &entry, .count = 1, .last = {6000, 0});
     assert_int_equal(worker_stats(bench.worker).held, held + 1);
     assert_int_equal(worker_stats(bench.worker).taken_ahead, 1);
     assert_int_equal(waiting(ACTION_FAIR), 0);
     tick_after_ms(100);
     assert_int_equal(take(ACTION_FAIR).read.after.ms, 6000); /* what has come in since */
-    send((struct event){.kind = EVENT_ENTRIES,
-                        .entries = {.source = READ_FAIR, .class = CLASS_NORMAL, .last = {6100, 0}}});
+    ANSWER_ENTRIES(.source = READ_FAIR, .class = CLASS_NORMAL, .last = {6100, 0});
     tick_after_ms(100);
     assert_int_equal(take(ACTION_FAIR).read.after.ms, 5000); /* and once more from the first that was found */
 }
 
 WORKER_TEST(nobody_is_served_ahead_where_nobody_names_a_tenant)
 {
-    struct worker_options options = default_options();
-    options.credit_tokens = 160;
-    begin(options);
+    BEGIN_WITH(default_options(), with.credit_tokens = 160);
     read_new(40);
     tick_after_ms(1000);
     pulse((struct pulse){.depth = {0, 1000000, 0}});
@@ -549,11 +534,7 @@ WORKER_TEST(an_id_ahead_that_comes_again_is_read_again)
 /* The request in the window may have several texts, and expire there: all of them leave at once. */
 WORKER_TEST(an_id_ahead_that_comes_again_may_expire_in_the_window)
 {
-    struct worker_options options = default_options();
-    options.rules.max_inputs = 2;
-    options.window_fixed = true;
-    options.window_ms = 1000;
-    begin(options);
+    BEGIN_WITH(default_options(), with.rules.max_inputs = 2, with.window_fixed = true, with.window_ms = 1000);
     struct entry entry = {.class = CLASS_NORMAL, .id = {redis_now() + 3600000, 0}};
     for (int again = 0; again < 2; again++) {
         (void)take(ACTION_READ);
@@ -601,15 +582,13 @@ WORKER_TEST(who_mends_ids)
 
 WORKER_TEST(orphans_are_looked_for_class_by_class)
 {
-    struct worker_options options = default_options();
-    options.sweep_ms = 2000;
-    begin(options);
+    BEGIN_WITH(default_options(), with.sweep_ms = 2000);
     bench.now += 2000 * NS_PER_MS;
     tick();
     struct action sweep = take(ACTION_SWEEP);
     assert_int_equal(sweep.read.class, CLASS_HIGH);
     assert_int_equal(sweep.read.after.ms, 0);
-    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP, .more = true, .last = {70, 1}}});
+    ANSWER_ENTRIES(.source = READ_SWEEP, .more = true, .last = {70, 1});
     sweep = take(ACTION_SWEEP);
     assert_int_equal(sweep.read.class, CLASS_HIGH);
     assert_int_equal(sweep.read.after.ms, 70);
@@ -698,9 +677,7 @@ WORKER_TEST(what_was_given_back_may_be_taken_again_at_once)
 
 WORKER_TEST(a_stopped_process_does_not_blame_its_batch)
 {
-    struct worker_options options = default_options();
-    options.compute_timeout_ms = 1000;
-    begin(options);
+    BEGIN_WITH(default_options(), with.compute_timeout_ms = 1000);
     read_and_prepare(1, 4);
     tick_after_ms(60 * 1000);
     assert_int_equal(waiting(ACTION_EXIT), 0);

@@ -168,10 +168,7 @@ WORKER_TEST(the_speed_is_that_of_full_batches)
 /* The credit of a machine that is `slower` times slower than timed_options, after texts of four tokens. */
 static uint32_t credit_of(double slower)
 {
-    struct worker_options options = timed_options();
-    options.cost = cost_from(slower * 1e6, slower * 1e5, 0);
-    options.credit_tokens = 0;
-    begin(options);
+    BEGIN_WITH(timed_options(), with.cost = cost_from(slower * 1e6, slower * 1e5, 0), with.credit_tokens = 0);
     for (int i = 0; i < 200; i++) {
         read_and_prepare(1, 4);
         assert_int_equal(compute(slower), 1);
@@ -200,9 +197,7 @@ WORKER_TEST(the_error_of_the_fit_is_told)
 /* A batch with help from idle threads does not contradict the known cost of batches without help. */
 WORKER_TEST(a_helped_batch_is_known_as_such)
 {
-    struct worker_options options = timed_options();
-    options.cost.help = 0.5;
-    begin(options);
+    BEGIN_WITH(timed_options(), with.cost.help = 0.5);
     for (int helped = 1; helped >= 0; helped--) {
         read_and_prepare(1, 4);
         (void)compute_with(helped ? 0.5 : 1, helped);
@@ -289,9 +284,7 @@ WORKER_TEST(bulk_work_is_brief_beside_online_requests)
 /* With several slots one is kept for online requests, and rows of class low join their batches only in their turn. */
 WORKER_TEST(bulk_work_leaves_a_slot_to_online_requests)
 {
-    struct worker_options options = wide_options();
-    options.engine_slots = 2;
-    begin(options);
+    BEGIN_WITH(wide_options(), with.engine_slots = 2);
     for (int i = 0; i < 2; i++) {
         read_and_prepare(1, 40);
         assert_int_equal(compute(1), 1);
@@ -345,9 +338,7 @@ static bool next_holds(enum request_class class, bool first)
 /* After one batch that goes first, the waiting ones have their turn before another does. */
 WORKER_TEST(one_batch_at_a_time_goes_before_those_that_wait)
 {
-    struct worker_options options = wide_options();
-    options.batches_out = 4;
-    begin(options);
+    BEGIN_WITH(wide_options(), with.batches_out = 4);
     read_normal(200);
     assert_int_equal(waiting(ACTION_SUBMIT), 4);
     assert_int_equal(count_first(), 0);
@@ -412,10 +403,7 @@ WORKER_TEST(batches_are_brief_beside_requests_in_a_hurry)
 /* Each of many requests, at any time, after a backlog that never ends, is in the next batch that is cut. */
 WORKER_TEST(high_is_in_the_next_batch)
 {
-    struct worker_options options = wide_options();
-    options.engine_slots = 2;
-    options.batches_out = 4;
-    begin(options);
+    BEGIN_WITH(wide_options(), with.engine_slots = 2, with.batches_out = 4);
     uint32_t behind = 0;
     srand(17);
     read_normal(200);

@@ -76,6 +76,9 @@ static inline void send(struct event event)
     bench.wakes_at = deadline < bench.wakes_at ? deadline : bench.wakes_at;
 }
 
+/* Answers a read or a claim; takes the members of event.entries. */
+#define ANSWER_ENTRIES(...) send((struct event){.kind = EVENT_ENTRIES, .entries = {__VA_ARGS__}})
+
 static inline int waiting(enum action_kind kind)
 {
     int count = 0;
@@ -116,16 +119,23 @@ static inline void send_requests(enum event_kind kind, struct request_list reque
     send((struct event){.kind = kind, .requests = requests, .failed = failed});
 }
 
-/* Answers an entry list: `count` new entries of one word each. */
-static inline void give(enum read_source source, enum entry_origin origin, size_t count)
+/* Answers a read or claim: `count` new entries of one word each that are like this one. */
+static inline void give_like(enum read_source source, struct entry like, size_t count, bool more)
 {
     static struct entry entries[MOST];
     static const struct entry_field field = {"text", 4, "word", 4};
+    like.fields = &field;
+    like.field_count = 1;
     for (size_t i = 0; i < count; i++) {
-        entries[i] = (struct entry){
-            .class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .origin = origin, .fields = &field, .field_count = 1};
+        like.id.ms = ++bench.next_entry;
+        entries[i] = like;
     }
-    send((struct event){.kind = EVENT_ENTRIES, .entries = {.source = source, .entries = entries, .count = count}});
+    ANSWER_ENTRIES(.source = source, .class = like.class, .entries = entries, .count = count, .more = more);
+}
+
+static inline void give(enum read_source source, enum entry_origin origin, size_t count)
+{
+    give_like(source, (struct entry){.class = CLASS_NORMAL, .origin = origin}, count, false);
 }
 
 static inline void read_new(size_t count)
@@ -218,18 +228,8 @@ static inline void answer_chores(void)
 /* Answers a reclaim: entries whose run in a group has crashed. */
 static inline void give_loners(size_t count)
 {
-    static const struct entry_field field = {"text", 4, "word", 4};
-    struct entry entries[8];
-    for (size_t i = 0; i < count; i++) {
-        entries[i] = (struct entry){.class = CLASS_NORMAL,
-                                    .id = {++bench.next_entry, 0},
-                                    .origin = ORIGIN_RECLAIMED,
-                                    .group_run = true,
-                                    .fields = &field,
-                                    .field_count = 1};
-    }
-    send(
-        (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM, .entries = entries, .count = count}});
+    struct entry loner = {.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .group_run = true};
+    give_like(READ_RECLAIM, loner, count, false);
 }
 
 /* Answers the reads that are out with nothing: a suspect that must run alone waits for that. */
@@ -332,6 +332,14 @@ static inline int end_worker(void **state)
     return 0;
 }
 
+/* Opens a worker with these options after the assignments that follow: with.max_batch_rows = 1, … */
+#define BEGIN_WITH(options, ...)                                                                                       \
+    do {                                                                                                               \
+        struct worker_options with = options;                                                                          \
+        __VA_ARGS__;                                                                                                   \
+        begin(with);                                                                                                   \
+    } while (0)
+
 /* A case with a connected worker. */
 #define WORKER_TEST(name) TEST_WITH(name, begin_default, end_worker)
 
@@ -347,8 +355,7 @@ static inline void give_one(enum read_source source, struct entry entry, const c
     if (entry.id.ms == 0) { entry.id.ms = ++bench.next_entry; }
     entry.fields = known;
     entry.field_count = count;
-    send((struct event){.kind = EVENT_ENTRIES,
-                        .entries = {.source = source, .class = entry.class, .entries = &entry, .count = 1}});
+    ANSWER_ENTRIES(.source = source, .class = entry.class, .entries = &entry, .count = 1);
 }
 
 /* Reads one new entry of a class. */
