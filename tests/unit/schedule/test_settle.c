@@ -1,4 +1,4 @@
-/* Retry or dead letter, the delay of a retry, and the token budget after a batch that did not fit. */
+/* Retry or dead letter, and the delay of a retry. */
 #include "harness.h"
 
 #include "schedule/worker_internal.h"
@@ -90,24 +90,6 @@ TEST(the_first_failure_stays)
     assert_int_equal(request.retry.code, CODE_TOO_LONG);
     assert_string_equal(request.retry.message, "text: 7");
     assert_false(request.retry.retryable);
-}
-
-TEST(the_budget_halves_and_grows_back)
-{
-    struct budget budget = {.full = 1000, .tokens = 1000};
-    budget_good(&budget);
-    assert_int_equal(budget.tokens, 1000);
-    budget_halve(&budget);
-    budget_halve(&budget);
-    assert_int_equal(budget.tokens, 250);
-    for (int i = 0; i < BUDGET_GROWS_AFTER - 1; i++) { budget_good(&budget); }
-    assert_int_equal(budget.tokens, 250);
-    budget_good(&budget);
-    assert_int_equal(budget.tokens, 500);
-    for (int i = 0; i < 10 * BUDGET_GROWS_AFTER; i++) { budget_good(&budget); }
-    assert_int_equal(budget.tokens, 1000);
-    for (int i = 0; i < 40; i++) { budget_halve(&budget); }
-    assert_int_equal(budget.tokens, 1);
 }
 
 TEST(every_code_has_a_name_of_its_own)

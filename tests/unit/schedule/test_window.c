@@ -1,18 +1,14 @@
-/* The choice of rows for the next batch, a batch's layout in memory, and its longest time: the percentile, the search
- * for the share, its bounds, and all of it on a small model of a queue. */
+/* The choice of rows for the next batch, and a batch's layout in memory. */
 #include "harness.h"
 
-#include <math.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "schedule/batch.h"
-#include "schedule/tune.h"
 #include "schedule/window.h"
 
 enum { ROWS = 1200 };
 
-static const struct cost per_token = {.terms = {0, 1, 0}, .scale = 1};
+static const struct cost per_token = {.terms = {0, 1, 0}, .scale = 1}, per_square = {.terms = {0, 0, 1}, .scale = 1};
 
 static struct row rows[ROWS];
 static struct request requests[ROWS];
@@ -44,75 +40,102 @@ static void expect_batch(struct window *window, const struct window_limits *limi
     assert_string_equal(text, wanted);
 }
 
-TEST(packed_batches_fill_the_budget_in_order_of_age)
+/* Fills a window with rows of class high for a letter h, low for l, else normal. */
+static void fill_classes(struct window *window, const char *classes, const uint32_t *tokens)
 {
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PACKED, 100, 32};
-    fill(&window, (uint32_t[]){40, 50, 30, 10, 60}, 5);
-    expect_batch(&window, &limits, "0 1 3");
-    assert_int_equal(window.rows, 2);
-    assert_int_equal(window.tokens, 90);
-    expect_batch(&window, &limits, "2 4");
-    expect_batch(&window, &limits, "");
+    *window = (struct window){0};
+    for (uint32_t i = 0; classes[i] != '\0'; i++) {
+        enum request_class class = classes[i] == 'h' ? CLASS_HIGH : classes[i] == 'l' ? CLASS_LOW : CLASS_NORMAL;
+        requests[i] = (struct request){.identity.entry = {i, 0}, .identity.class = class};
+        rows[i] = (struct row){.request = &requests[i], .tokens = tokens[i], .ids = ids[i]};
+        window_push(window, &rows[i], i);
+    }
 }
 
-TEST(rows_are_limited_too)
+/* Checks that the window knows the rows that are left. */
+static void check_left(const struct window *window, const char *classes, const bool *gone)
 {
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PACKED, 1000, 2};
-    fill(&window, (uint32_t[]){1, 1, 1}, 3);
-    expect_batch(&window, &limits, "0 1");
-    expect_batch(&window, &limits, "2");
+    uint32_t count = 0, tokens = 0, low = 0;
+    for (uint32_t i = 0; classes[i] != '\0'; i++) {
+        count += !gone[i];
+        tokens += gone[i] ? 0 : rows[i].tokens;
+        low += !gone[i] && classes[i] == 'l';
+    }
+    assert_int_equal(window->rows, count);
+    assert_int_equal(window->tokens, tokens);
+    assert_int_equal(window_has_low(window), low > 0);
+    assert_int_equal(window_has_online(window), count > low);
 }
 
-TEST(a_row_larger_than_the_budget_runs_alone)
+/* The rows of each batch until the window is empty. */
+TEST(batches_take_the_rows_that_fit)
 {
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PACKED, 100, 32};
-    fill(&window, (uint32_t[]){300, 5, 500, 7}, 4);
-    expect_batch(&window, &limits, "0");
-    expect_batch(&window, &limits, "1 3");
-    expect_batch(&window, &limits, "2");
-    limits.layout = LAYOUT_PADDED;
-    fill(&window, (uint32_t[]){300, 290}, 2);
-    expect_batch(&window, &limits, "0");
-}
-
-/* The example from the literature: short rows must not be padded to the long ones. */
-TEST(padded_batches_take_the_nearest_in_length)
-{
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PADDED, 8192, 32};
-    fill(&window, (uint32_t[]){100, 105, 200, 500}, 4);
-    expect_batch(&window, &limits, "0 1");
-    expect_batch(&window, &limits, "2");
-    expect_batch(&window, &limits, "3");
-    fill(&window, (uint32_t[]){100, 500, 200, 105}, 4);
-    expect_batch(&window, &limits, "0 3");
-}
-
-TEST(padded_batches_count_their_padding)
-{
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PADDED, 30, 32};
-    fill(&window, (uint32_t[]){10, 10, 10, 10}, 4);
-    expect_batch(&window, &limits, "0 1 2");
-    limits.tokens = 31;
-    fill(&window, (uint32_t[]){10, 11, 10, 10}, 4);
-    expect_batch(&window, &limits, "0 2 3");
-}
-
-TEST(padded_batches_in_order_take_what_comes)
-{
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PADDED_FIFO, 1000, 32};
-    fill(&window, (uint32_t[]){100, 300, 20, 50, 5}, 5);
-    expect_batch(&window, &limits, "0 1 2"); /* four would be 1200 tokens with their padding */
-    expect_batch(&window, &limits, "3 4");
-    limits.rows = 2;
-    fill(&window, (uint32_t[]){5, 500, 7}, 3);
-    expect_batch(&window, &limits, "0 1");
-    expect_batch(&window, &limits, "2");
+#define TIMED                                                                                                          \
+    {                                                                                                                  \
+        LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100                                                    \
+    }
+#define LOW(layout, low)                                                                                               \
+    {                                                                                                                  \
+        layout, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = low                                            \
+    }
+    static const struct {
+        struct window_limits limits;
+        const char *classes; /* of the rows: h, n, l */
+        uint32_t tokens[8];
+        const char *batches[6];
+        int unpassed; /* 1 + a row that no batch counts as passed over; 0: none */
+    } cases[] = {
+        {{LAYOUT_PACKED, 100, 32}, "nnnnn", {40, 50, 30, 10, 60}, {"0 1 3", "2 4"}}, /* in order of age */
+        {{LAYOUT_PACKED, 1000, 2}, "nnn", {1, 1, 1}, {"0 1", "2"}},
+        /* A row larger than the budget runs alone. */
+        {{LAYOUT_PACKED, 100, 32}, "nnnn", {300, 5, 500, 7}, {"0", "1 3", "2"}},
+        {{LAYOUT_PADDED, 100, 32}, "nn", {300, 290}, {"0", "1"}},
+        /* The example from the literature: short rows must not be padded to the long ones. */
+        {{LAYOUT_PADDED, 8192, 32}, "nnnn", {100, 105, 200, 500}, {"0 1", "2", "3"}},
+        {{LAYOUT_PADDED, 8192, 32}, "nnnn", {100, 500, 200, 105}, {"0 3", "1", "2"}},
+        {{LAYOUT_PADDED, 30, 32}, "nnnn", {10, 10, 10, 10}, {"0 1 2", "3"}}, /* padding counts */
+        {{LAYOUT_PADDED, 31, 32}, "nnnn", {10, 11, 10, 10}, {"0 2 3", "1"}},
+        /* In order: four would be 1200 tokens with their padding. */
+        {{LAYOUT_PADDED_FIFO, 1000, 32}, "nnnnn", {100, 300, 20, 50, 5}, {"0 1 2", "3 4"}},
+        {{LAYOUT_PADDED_FIFO, 1000, 2}, "nnn", {5, 500, 7}, {"0 1", "2"}},
+        /* Batches end at their time: 90000, 64, 25, 49, 9 in the second; 90 with the padding in the third. */
+        {TIMED, "nnnnn", {40, 50, 30, 10, 60}, {"0 1 3", "2 4"}},
+        {{LAYOUT_PACKED, 1000, 32, .cost = &per_square, .most_ns = 100},
+         "nnnnn",
+         {300, 8, 5, 7, 3},
+         {"0", "1 2 4", "3"}},
+        {{LAYOUT_PADDED, 1000, 32, .cost = &per_token, .most_ns = 100}, "nnnn", {30, 29, 28, 27}, {"0 1 2", "3"}},
+        /* Rows of class low fill up only so far. */
+        {LOW(LAYOUT_PACKED, 50), "llllnnn", {20, 20, 20, 20, 20, 20, 20}, {"0 4 5 6", "1 2", "3"}},
+        {LOW(LAYOUT_PADDED, 50), "llllnnn", {20, 20, 20, 20, 20, 20, 20}, {"0 4 5 6", "1 2", "3"}},
+        {LOW(LAYOUT_PACKED, 0), "llllnnn", {20, 20, 20, 20, 20, 20, 20}, {"0 1 2 3 4 5 6"}},
+        /* One that gives way is the first of its class when that has its turn. */
+        {LOW(LAYOUT_PACKED, 50), "lnnn", {40, 20, 20, 20}, {"1 2 3", "0"}, .unpassed = 1},
+        {LOW(LAYOUT_PACKED, 50), "llll", {30, 40, 10, 10}, {"0", "1 2", "3"}},
+        /* Brief batches pass nobody over. */
+        {{LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100, .brief = true},
+         "nnnnn",
+         {40, 70, 10, 300, 5},
+         {"0", "1 2", "3", "4"},
+         .unpassed = 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct window window;
+        bool gone[8] = {false};
+        fill_classes(&window, cases[i].classes, cases[i].tokens);
+        for (const char *const *batch = cases[i].batches; *batch != NULL; batch++) {
+            expect_batch(&window, &cases[i].limits, *batch);
+            for (const char *at = *batch; *at != '\0'; at++) {
+                if (*at != ' ') { gone[*at - '0'] = true; }
+            }
+            check_left(&window, cases[i].classes, gone);
+            if (cases[i].unpassed > 0) { assert_int_equal(rows[cases[i].unpassed - 1].passed_over, 0); }
+        }
+        expect_batch(&window, &cases[i].limits, "");
+        window_close(&window);
+    }
+#undef TIMED
+#undef LOW
 }
 
 TEST(the_look_ahead_ends)
@@ -432,86 +455,6 @@ TEST(every_tenth_batch_begins_with_the_oldest_row)
 
 /* --- time --- */
 
-static const struct cost per_square = {.terms = {0, 0, 1}, .scale = 1};
-
-TEST(batches_end_at_their_time)
-{
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100};
-    fill(&window, (uint32_t[]){40, 50, 30, 10, 60}, 5);
-    expect_batch(&window, &limits, "0 1 3");
-    expect_batch(&window, &limits, "2 4");
-    limits.cost = &per_square;
-    fill(&window, (uint32_t[]){300, 8, 5, 7, 3}, 5); /* 90000, 64, 25, 49, 9 */
-    expect_batch(&window, &limits, "0");             /* alone, but not never */
-    expect_batch(&window, &limits, "1 2 4");
-    expect_batch(&window, &limits, "3");
-    limits.layout = LAYOUT_PADDED;
-    limits.cost = &per_token;
-    fill(&window, (uint32_t[]){30, 29, 28, 27}, 4);
-    expect_batch(&window, &limits, "0 1 2"); /* 90 with the padding */
-    window_close(&window);
-}
-
-/* Fills a window with rows of class high for a letter h, low for l, else normal. */
-static void fill_classes(struct window *window, const char *classes, const uint32_t *tokens)
-{
-    *window = (struct window){0};
-    for (uint32_t i = 0; classes[i] != '\0'; i++) {
-        enum request_class class = classes[i] == 'h' ? CLASS_HIGH : classes[i] == 'l' ? CLASS_LOW : CLASS_NORMAL;
-        requests[i] = (struct request){.identity.entry = {i, 0}, .identity.class = class};
-        rows[i] = (struct row){.request = &requests[i], .tokens = tokens[i], .ids = ids[i]};
-        window_push(window, &rows[i], i);
-    }
-}
-
-TEST(rows_of_low_fill_up_only_so_far)
-{
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
-    for (int layout = 0; layout < 2; layout++) {
-        limits.layout = layout == 0 ? LAYOUT_PACKED : LAYOUT_PADDED;
-        fill_classes(&window, "llllnnn", (uint32_t[]){20, 20, 20, 20, 20, 20, 20});
-        expect_batch(&window, &limits, "0 4 5 6");
-        assert_false(window_has_online(&window));
-        expect_batch(&window, &limits, "1 2");
-        expect_batch(&window, &limits, "3");
-    }
-    limits.low_ns = 0;
-    fill_classes(&window, "llllnnn", (uint32_t[]){20, 20, 20, 20, 20, 20, 20});
-    expect_batch(&window, &limits, "0 1 2 3 4 5 6");
-    window_close(&window);
-}
-
-/* It does not count as passed over: it is the first of its class when that has its turn. */
-TEST(a_row_of_low_gives_way_to_online_ones)
-{
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
-    fill_classes(&window, "lnnn", (uint32_t[]){40, 20, 20, 20});
-    expect_batch(&window, &limits, "1 2 3");
-    assert_int_equal(rows[0].passed_over, 0);
-    expect_batch(&window, &limits, "0");
-    fill_classes(&window, "llll", (uint32_t[]){30, 40, 10, 10});
-    expect_batch(&window, &limits, "0");
-    expect_batch(&window, &limits, "1 2");
-    expect_batch(&window, &limits, "3");
-    window_close(&window);
-}
-
-TEST(brief_batches_pass_nobody_over)
-{
-    struct window window = {0};
-    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100, .brief = true};
-    fill(&window, (uint32_t[]){40, 70, 10, 300, 5}, 5);
-    expect_batch(&window, &limits, "0");
-    assert_int_equal(rows[1].passed_over, 0);
-    expect_batch(&window, &limits, "1 2");
-    expect_batch(&window, &limits, "3");
-    expect_batch(&window, &limits, "4");
-    window_close(&window);
-}
-
 static void push(struct window *window, uint32_t i, enum request_class class, uint32_t tokens)
 {
     requests[i] = (struct request){.identity.entry = {i, 0}, .identity.class = class};
@@ -822,188 +765,4 @@ TEST(pairs_are_equal_where_they_are_split_alike)
     for (uint32_t i = 0; i < 2; i++) { assert_int_equal(batch->engine.second[i], batch->rows[i]->second); }
     batch_free(batch);
     rows[1].second = 0;
-}
-
-/* --- how long a batch may be --- */
-
-static const struct cost tune_cost = {.terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.1 ms + 0.1 ms a token */
-
-static void answer(struct tune *tune, uint64_t latency_ms, int count, uint64_t *now)
-{
-    for (int i = 0; i < count; i++) { tune_answered(tune, latency_ms, *now += 10 * NS_PER_MS); }
-}
-
-TEST(the_percentile_is_that_of_the_last_second)
-{
-    struct tune tune;
-    uint64_t now = 0;
-    tune_begin(&tune, 0);
-    assert_int_equal(tune.p99_ms, 0);
-    answer(&tune, 10, 290, &now);
-    answer(&tune, 1000, 10, &now);
-    assert_true(tune.p99_ms >= 9 && tune.p99_ms <= 11); /* of the first 200, after which the period ended */
-    answer(&tune, 1000, 300, &now);
-    assert_true(tune.p99_ms >= 950 && tune.p99_ms <= 1100);
-    answer(&tune, 0, 500, &now);
-    assert_int_equal(tune.p99_ms, 1);
-    answer(&tune, UINT64_MAX, 500, &now);
-    assert_true(tune.p99_ms > 1000000);
-}
-
-TEST(without_a_target_there_is_no_limit)
-{
-    struct tune tune;
-    tune_begin(&tune, 0);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 0);
-}
-
-TEST(the_share_shrinks_above_the_target_and_grows_below)
-{
-    struct tune tune;
-    uint64_t now = 0;
-    tune_begin(&tune, 100);
-    double first = tune_batch_ns(&tune, &tune_cost, 0);
-    assert_true(first > 0 && first <= 50e6);
-    answer(&tune, 150, 200, &now);
-    double less = tune_batch_ns(&tune, &tune_cost, 0);
-    assert_true(less < first);
-    answer(&tune, 90, 400, &now); /* near the target: as it is */
-    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == less);
-    answer(&tune, 20, 4000, &now);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 0) > first);
-    answer(&tune, 20, 100000, &now);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 100e6);
-}
-
-TEST(a_batch_is_worth_its_fixed_cost)
-{
-    struct tune tune;
-    uint64_t now = 0;
-    tune_begin(&tune, 5);
-    answer(&tune, 1000, 100000, &now);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 1e6);
-}
-
-TEST(who_waits_longer_than_the_target_needs_throughput)
-{
-    struct tune tune;
-    tune_begin(&tune, 50);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 50 * NS_PER_MS) > 0);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 51 * NS_PER_MS) == 0);
-}
-
-TEST(without_a_cost_there_is_no_limit)
-{
-    struct tune tune;
-    struct cost unknown = cost_from(0, 0, 0);
-    tune_begin(&tune, 50);
-    assert_true(tune_batch_ns(&tune, &unknown, 0) == 0);
-}
-
-/* One compute thread, requests of 10 tokens at even or random distances: each batch takes the waiting requests, up to
- * the limit. */
-struct queue_model {
-    struct tune tune;
-    double now_ns, next_ns, every_ns;
-    uint32_t chance;        /* 0: even distances; else the state of the random generator */
-    double waiting[200000]; /* since when */
-    int first, last;
-};
-
-static void arrive(struct queue_model *model)
-{
-    double distance = 1;
-    if (model->chance != 0) {
-        model->chance = model->chance * 1664525u + 1013904223u;
-        distance = -log(((model->chance >> 8) + 1) * 0x1p-24);
-    }
-    model->waiting[model->last++] = model->next_ns;
-    model->next_ns += distance * model->every_ns;
-}
-
-static void run_one_batch(struct queue_model *model)
-{
-    if (model->first == model->last) { model->now_ns = fmax(model->now_ns, model->next_ns); }
-    while (model->next_ns <= model->now_ns) { arrive(model); }
-    double oldest_ns = model->now_ns - model->waiting[model->first],
-           most = tune_batch_ns(&model->tune, &tune_cost, (uint64_t)oldest_ns);
-    int taken = 1;
-    while (taken < 400 && model->first + taken < model->last &&
-           (most == 0 || cost_predict_ns(&tune_cost, (struct cost_shape){(taken + 1) * 10.0, 0}) <= most)) {
-        taken++;
-    }
-    model->now_ns += cost_predict_ns(&tune_cost, (struct cost_shape){taken * 10.0, 0});
-    for (int i = 0; i < taken; i++) {
-        tune_answered(&model->tune, (uint64_t)((model->now_ns - model->waiting[model->first++]) / 1e6),
-                      (uint64_t)model->now_ns);
-    }
-}
-
-/* The load is a half: the answers stay within the target. */
-TEST(a_steady_load_meets_its_target)
-{
-    static struct queue_model model;
-    model = (struct queue_model){.every_ns = 2e6};
-    tune_begin(&model.tune, 40);
-    while (model.last < 60000) { run_one_batch(&model); }
-    assert_true(model.tune.p99_ms > 0 && model.tune.p99_ms <= 40);
-}
-
-/* Runs on for `seconds`, and returns after how many s of virtual time every 99th percentile was within the target; more
- * than `seconds` if the last one was not. */
-static double settles_after(struct queue_model *model, double seconds)
-{
-    double begin_ns = model->now_ns, settled = 0;
-    while (model->now_ns < begin_ns + seconds * 1e9) {
-        run_one_batch(model);
-        if (model->tune.p99_ms * 1e6 > (double)model->tune.target_ns) {
-            settled = (model->now_ns - begin_ns) / 1e9 + 0.001;
-        }
-    }
-    return model->tune.p99_ms * 1e6 > (double)model->tune.target_ns ? seconds + 1 : settled;
-}
-
-/* The load doubles and halves, with random arrivals. */
-TEST(the_target_is_met_whatever_the_load_does)
-{
-    static const double loads[] = {0.2, 0.4, 0.8, 0.4, 0.2, 0.8};
-    for (uint32_t seed = 1; seed <= 8; seed++) {
-        static struct queue_model model;
-        model = (struct queue_model){.chance = seed};
-        tune_begin(&model.tune, 50);
-        for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++) {
-            model.every_ns = 1e6 / loads[i];
-            double after = settles_after(&model, 30);
-            assert_true(after < 5);
-        }
-    }
-}
-
-/* For 10 s there is more work than time: at the end 2 s of it are waiting, which are done 5 s later. */
-TEST(an_overload_is_over_when_its_work_is_done)
-{
-    for (uint32_t seed = 1; seed <= 8; seed++) {
-        static struct queue_model model;
-        model = (struct queue_model){.chance = seed};
-        tune_begin(&model.tune, 50);
-        for (int again = 0; again < 3; again++) {
-            model.every_ns = 1e6 / 0.6;
-            double after = settles_after(&model, 20);
-            assert_true(again == 0 ? after < 3 : after < 12);
-            model.every_ns = 1e6 / 1.2;
-            (void)settles_after(&model, 10);
-            assert_true(model.tune.p99_ms > 50);
-        }
-    }
-}
-
-/* There is more work than time, and short batches would make it even more: the throughput is that of long ones. */
-TEST(an_overload_runs_at_full_throughput)
-{
-    static struct queue_model model;
-    model = (struct queue_model){.every_ns = 0.9e6}; /* 1 ms of work each */
-    tune_begin(&model.tune, 2);
-    while (model.last < 90000) { run_one_batch(&model); }
-    double per_row_ns = model.now_ns / model.first;
-    assert_true(per_row_ns < 1.005e6); /* 1 ms and a 400th of the fixed cost; batches of 2 ms would need 1.1 */
 }

@@ -515,3 +515,73 @@ WORKER_TEST(reads_are_sized_by_the_largest_entry)
         give_one(READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("txet", "small"));
     }
 }
+
+/* --- the view and the controls from outside while it runs --- */
+
+struct seen {
+    unsigned count;
+    char names[8][REQUEST_NAME_MAX];
+};
+
+static void note(void *context, const struct request *request)
+{
+    struct seen *seen = context;
+    memcpy(seen->names[seen->count++], request->identity.name, REQUEST_NAME_MAX);
+}
+
+WORKER_TEST(held_requests_are_shown_up_to_a_limit)
+{
+    struct seen seen = {0};
+    assert_int_equal(worker_each_held(bench.worker, 8, &seen, note), 0);
+    read_new(3);
+    assert_int_equal(worker_each_held(bench.worker, 8, &seen, note), 3);
+    assert_int_equal(seen.count, 3);
+    for (unsigned i = 1; i <= 3; i++) {
+        char name[REQUEST_NAME_MAX];
+        snprintf(name, sizeof name, "%u-0", i);
+        unsigned times = 0;
+        for (unsigned j = 0; j < 3; j++) { times += strcmp(seen.names[j], name) == 0; }
+        assert_int_equal(times, 1);
+    }
+    seen.count = 0;
+    assert_int_equal(worker_each_held(bench.worker, 2, &seen, note), 3);
+    assert_int_equal(seen.count, 2);
+}
+
+WORKER_TEST(live_options_are_taken_over)
+{
+    struct worker_options wanted = default_options();
+    struct err err;
+    assert_int_equal(worker_stats(bench.worker).batch_tokens, 64);
+    wanted.max_batch_tokens = 32;
+    wanted.rules.max_text_bytes = 3;
+    assert_int_equal(worker_tune(bench.worker, &wanted, &err), STATUS_OK);
+    assert_int_equal(worker_stats(bench.worker).batch_tokens, 32);
+    read_new(1); /* longer than the new limit: refused, so it is never prepared */
+    assert_int_equal(waiting(ACTION_PREPARE), 0);
+    assert_int_equal(waiting(ACTION_SETTLE), 1);
+}
+
+WORKER_TEST(options_out_of_range_change_nothing)
+{
+    struct worker_options wanted = default_options();
+    struct err err;
+    wanted.max_batch_tokens = 32;
+    wanted.backoff_ms = 0;
+    assert_int_equal(worker_tune(bench.worker, &wanted, &err), STATUS_BAD_INPUT);
+    assert_non_null(strstr(err.message, "backoff_ms"));
+    assert_int_equal(worker_stats(bench.worker).batch_tokens, 64);
+}
+
+WORKER_TEST(quiet_claims_nothing_until_resume)
+{
+    send((struct event){.kind = EVENT_QUIET});
+    (void)take(ACTION_UNBLOCK);
+    read_new(2); /* entries that had been asked for are finished */
+    assert_int_equal(waiting(ACTION_PREPARE), 1);
+    tick_after_ms(10000);
+    assert_int_equal(waiting(ACTION_READ) + waiting(ACTION_RECLAIM), 0);
+    assert_int_equal(waiting(ACTION_RENEW), 1); /* but it lives */
+    send((struct event){.kind = EVENT_RESUME});
+    assert_int_equal(waiting(ACTION_READ), 1);
+}
