@@ -1,4 +1,6 @@
 /* From an entry to its first stage: what becomes of an entry that was read. */
+#include "schedule/worker/admit.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

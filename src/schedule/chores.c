@@ -1,5 +1,7 @@
 /* Chores: calls that the clock brings about. Each worker renews its lease and takes over entries; the housekeeper also
  * promotes parked requests, mends ids ahead of the clock and sweeps for entries without an owner. */
+#include "schedule/worker/chores.h"
+
 #include "base/clock.h"
 #include "base/random.h"
 #include "schedule/worker_internal.h"

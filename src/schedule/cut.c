@@ -1,4 +1,6 @@
 /* Cuts batches: when a batch begins, and which rows of the window it may take. Holds the batches that are out. */
+#include "schedule/worker/cut.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

@@ -6,6 +6,8 @@
  * found its first entry: the entries before that belong to tenants that have enough. After the first pass, every second
  * search is in the entries that have come since, so that a tenant who submits ten requests now is found at once. The
  * housekeeper sets aside entries for which it has no room, and every worker takes from those. */
+#include "schedule/worker/fairness.h"
+
 #include <string.h>
 
 #include "base/clock.h"

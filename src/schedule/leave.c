@@ -1,4 +1,6 @@
 /* Gives requests back, and ends the worker: release, drain, rejoin, exit. */
+#include "schedule/worker/leave.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

@@ -1,4 +1,6 @@
 /* Entries that are pending in our name and may not be held: all of them after a reconnect, and strays. */
+#include "schedule/worker/own_entries.h"
+
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,5 +1,7 @@
 /* The speed of batches, learnt from past ones, and its consequences: how long the next one may be, which rows cannot
  * wait for the one after it, and the speed that we publish. */
+#include "schedule/worker/pace.h"
+
 #include <math.h>
 
 #include "base/clock.h"

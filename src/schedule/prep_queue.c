@@ -1,6 +1,8 @@
 /* Requests that wait for the prep threads, or are there: texts to be tokenised, outputs to be encoded. The threads take
  * them in the order in which they were sent, so most of them wait here, where a later request of a higher class can
  * overtake them. */
+#include "schedule/worker/prep_queue.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

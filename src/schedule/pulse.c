@@ -1,5 +1,7 @@
 /* The pulse: each second the worker reports its state and gets the state of the queue and an operator's orders. Nothing
  * is claimed before the first answer, because the queue may be paused. */
+#include "schedule/worker/pulse.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

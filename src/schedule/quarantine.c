@@ -10,6 +10,8 @@
  * process, with all its workers (struct exclusive), does nothing else, not even read. If the process dies now, the
  * guilty run is known. Three such deaths make a request poison. Groups wait until the quarantine is empty, except
  * urgent suspects: a run alone that kills the process would add a takeover to their count. */
+#include "schedule/worker/quarantine.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

@@ -3,6 +3,8 @@
  * One read is out at a time, and it blocks. A blocking read of streams with entries returns at once, so a busy queue
  * never waits, and an idle one costs one call in two seconds. Each class has its own credit; a class without room is
  * left out, and a read that blocks without it is ended when the class has room. */
+#include "schedule/worker/read.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

@@ -12,6 +12,8 @@
  * - Other answers are requested in smaller pieces.
  *
  * A restarted server cancels all of this, and a connection that ends in any other way is no evidence. */
+#include "schedule/worker/redis_limits.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

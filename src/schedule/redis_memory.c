@@ -9,6 +9,8 @@
  * MEMORY_LOW_PERCENT on no more is held than the running batches. From MEMORY_CRITICAL_PERCENT on one small batch
  * begins at a time: at once if memory has fallen since the last one, otherwise every few seconds; above the ceiling it
  * is one request of all workers, with a pause that doubles each time. */
+#include "schedule/worker/redis_memory.h"
+
 #include "base/clock.h"
 #include "schedule/reply.h"
 #include "schedule/worker_internal.h"

@@ -1,4 +1,4 @@
-/* Where rows go when their batch is back. A request ends with its last row, or fails with its first bad one.
+/* The rows of a batch that is back. A request ends with its last row, or fails with its first bad one.
  *
  * Only the guilty row of a failed batch is blamed, so the batch is halved until that row has failed alone. If the first
  * half succeeds, the fault is in the second, which is halved at once without a try. So one bad row in n costs at most
@@ -6,6 +6,8 @@
  *
  * Running out of memory is no row's fault while the batch has several: the budget halves and the rows wait again. A
  * lost device is never a row's fault. */
+#include "schedule/worker/rows.h"
+
 #include <stdlib.h>
 #include <string.h>
 

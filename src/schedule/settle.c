@@ -2,6 +2,8 @@
  *
  * A request stays held until a script has answered that it is done, or that another worker finished it (late). After a
  * broken connection the script is repeated; its gate makes that harmless. */
+#include "schedule/worker/settle.h"
+
 #include "base/clock.h"
 #include "base/random.h"
 #include "schedule/worker_internal.h"

@@ -1,5 +1,7 @@
 /* Events that only time brings about. Fixed windows end, rows expire, and a batch that hangs ends the
  * worker, because nothing else can end that batch. */
+#include "schedule/worker/watch.h"
+
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 

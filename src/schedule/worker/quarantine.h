@@ -8,7 +8,7 @@
  * rule for requests that never got so far: it hands them over ten times. */
 enum { POISON_CRASHES = 3 };
 
-/* Fails a request with CODE_POISON if so many of its runs alone have crashed. */
+/* Fails a request with CODE_POISON if that number of its runs alone is enough. */
 bool quarantine_poisons(struct request *request, uint32_t crashes);
 
 /* The stage of the one suspect that runs alone. */

@@ -1,4 +1,4 @@
-/* Where rows go when their batch is back: see rows.c. Only rows.c writes struct rows. */
+/* The rows of a batch that is back: see rows.c. Only rows.c writes struct rows. */
 #ifndef SCHEDULE_WORKER_ROWS_H
 #define SCHEDULE_WORKER_ROWS_H
 
