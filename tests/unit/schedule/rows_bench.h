@@ -176,57 +176,51 @@ static inline void rows_settle(struct request *request)
     assert_int_equal(request->rows_out, 0);
 }
 
-static inline void rows_answer(struct action action)
+static inline void rows_release(struct request *request)
 {
-    struct event event = {.requests = action.requests};
-    switch (action.kind) {
-    case ACTION_PREPARE:
-        event.kind = EVENT_PREPARED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
-            rows_prepare(request);
-        }
-        break;
-    case ACTION_SUBMIT:
-        event = (struct event){.kind = EVENT_BATCH, .batch = action.batch};
-        action.batch->status = rows_run(action.batch);
-        action.batch->started_ns = action.batch->finished_ns = bench.now;
-        break;
-    case ACTION_FORMAT:
-        event.kind = EVENT_FORMATTED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
-            rows_format(request);
-        }
-        break;
-    case ACTION_SETTLE:
-        event.kind = EVENT_SETTLED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
-            rows_settle(request);
-        }
-        break;
-    case ACTION_RELEASE:
-        event.kind = EVENT_RELEASED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
-            assert_int_equal(request->rows_out, 0);
-            asked_of(request)->released++;
-        }
-        break;
-    case ACTION_RECORD_RUN:
-        event.kind = EVENT_RUN_RECORDED;
-        for (struct request *request = action.requests.first; request != NULL; request = request->next) {
-            request->retry.quarantine_runs += request->retry.quarantined;
-        }
-        fake.charges++;
-        break;
-    default:
-        fail_msg("action %d is not answered here", action.kind);
-    }
-    send(event);
+    assert_int_equal(request->rows_out, 0);
+    asked_of(request)->released++;
 }
 
-static inline bool rows_local(enum action_kind kind)
+static inline void rows_record(struct request *request)
 {
-    return kind == ACTION_PREPARE || kind == ACTION_SUBMIT || kind == ACTION_FORMAT || kind == ACTION_SETTLE ||
-           kind == ACTION_RELEASE || kind == ACTION_RECORD_RUN;
+    request->retry.quarantine_runs += request->retry.quarantined;
+}
+
+/* The actions that are answered here, and what happens to each of their requests. */
+static const struct {
+    enum action_kind action;
+    enum event_kind event;
+    void (*each)(struct request *request);
+} rows_answers[] = {
+    {ACTION_PREPARE, EVENT_PREPARED, rows_prepare},       {ACTION_FORMAT, EVENT_FORMATTED, rows_format},
+    {ACTION_SETTLE, EVENT_SETTLED, rows_settle},          {ACTION_RELEASE, EVENT_RELEASED, rows_release},
+    {ACTION_RECORD_RUN, EVENT_RUN_RECORDED, rows_record},
+};
+
+/* The place of an action in rows_answers, -1: none. */
+static inline int rows_place(enum action_kind kind)
+{
+    int at = (int)(sizeof rows_answers / sizeof rows_answers[0]) - 1;
+    while (at >= 0 && rows_answers[at].action != kind) { at--; }
+    return at;
+}
+
+static inline void rows_answer(struct action action)
+{
+    int at = rows_place(action.kind);
+    if (action.kind == ACTION_SUBMIT) {
+        action.batch->status = rows_run(action.batch);
+        action.batch->started_ns = action.batch->finished_ns = bench.now;
+        send((struct event){.kind = EVENT_BATCH, .batch = action.batch});
+        return;
+    }
+    assert_true(at >= 0);
+    for (struct request *request = action.requests.first; request != NULL; request = request->next) {
+        rows_answers[at].each(request);
+    }
+    fake.charges += action.kind == ACTION_RECORD_RUN;
+    send_requests(rows_answers[at].event, action.requests, false);
 }
 
 /* Answers the first (or, if shuffled, any) of the actions that can be answered here; false when there is none. */
@@ -234,7 +228,7 @@ static inline bool rows_answer_one(void)
 {
     size_t able[MOST], count = 0;
     for (size_t i = 0; i < bench.count; i++) {
-        if (rows_local(bench.out[i].kind)) { able[count++] = i; }
+        if (bench.out[i].kind == ACTION_SUBMIT || rows_place(bench.out[i].kind) >= 0) { able[count++] = i; }
     }
     if (count == 0) { return false; }
     rows_answer(take_at(able[fake.shuffled ? rows_chance((uint32_t)count) : 0]));

@@ -183,11 +183,16 @@ static inline uint32_t settle(bool failed)
     return count;
 }
 
+static inline uint64_t redis_now(void)
+{
+    return bench.now / NS_PER_MS + EPOCH_MS;
+}
+
 static inline void pulse(struct pulse pulse)
 {
     (void)take(ACTION_PULSE);
     pulse.housekeeper = true; /* there is no other worker */
-    if (pulse.redis_ms == 0) { pulse.redis_ms = bench.now / NS_PER_MS + EPOCH_MS; }
+    if (pulse.redis_ms == 0) { pulse.redis_ms = redis_now(); }
     send((struct event){.kind = EVENT_PULSE, .pulse = pulse});
 }
 
@@ -199,30 +204,49 @@ static inline struct action list_own(const struct own_list *list)
     return action;
 }
 
+/* The calls to Redis that carry no requests, each with an answer that brings nothing. */
+static const struct {
+    enum action_kind action;
+    struct event answer;
+} calls[] = {
+    {ACTION_READ, {.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}}},
+    {ACTION_READ_OWN, {.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}}},
+    {ACTION_PULSE, {.kind = EVENT_PULSE, .pulse = {.housekeeper = true}}}, /* there is no other worker */
+    {ACTION_RENEW, {.kind = EVENT_LEASE, .lease_held = true}},
+    {ACTION_PROMOTE, {.kind = EVENT_PROMOTED, .promoted = {UINT64_MAX}}},
+    {ACTION_MEND, {.kind = EVENT_MENDED}},
+    {ACTION_LIST_OWN, {.kind = EVENT_OWN_LISTED, .own = &(const struct own_list){.counts = {0}}}},
+    {ACTION_RECLAIM, {.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM}}},
+    {ACTION_SWEEP, {.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP}}},
+};
+
+/* Answers all of these calls that are out, from the one of this action on. */
+static inline void answer_calls(enum action_kind first, bool failed)
+{
+    bool begun = false;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        struct event answer = calls[i].answer;
+        begun |= calls[i].action == first;
+        answer.failed = failed;
+        if (answer.kind == EVENT_PULSE) { answer.pulse.redis_ms = redis_now(); }
+        while (begun && waiting(calls[i].action) > 0) {
+            (void)take(calls[i].action);
+            send(answer);
+        }
+    }
+}
+
 static inline void answer_chores(void)
 {
-    while (waiting(ACTION_PULSE) > 0) { pulse((struct pulse){0}); }
-    while (waiting(ACTION_RENEW) > 0) {
-        (void)take(ACTION_RENEW);
-        send((struct event){.kind = EVENT_LEASE, .lease_held = true});
-    }
-    while (waiting(ACTION_PROMOTE) > 0) {
-        (void)take(ACTION_PROMOTE);
-        send((struct event){.kind = EVENT_PROMOTED, .promoted = {UINT64_MAX}});
-    }
-    while (waiting(ACTION_MEND) > 0) {
-        (void)take(ACTION_MEND);
-        send((struct event){.kind = EVENT_MENDED});
-    }
-    while (waiting(ACTION_LIST_OWN) > 0) { list_own(&(struct own_list){.counts = {0}}); }
-    while (waiting(ACTION_RECLAIM) > 0) {
-        (void)take(ACTION_RECLAIM);
-        give(READ_RECLAIM, ORIGIN_RECLAIMED, 0);
-    }
-    while (waiting(ACTION_SWEEP) > 0) {
-        (void)take(ACTION_SWEEP);
-        give(READ_SWEEP, ORIGIN_RELEASED, 0);
-    }
+    answer_calls(ACTION_PULSE, false);
+}
+
+/* The calls fail first. */
+static inline void break_connection(void)
+{
+    answer_calls(ACTION_READ, true);
+    send((struct event){.kind = EVENT_DISCONNECTED});
+    bench.count = 0;
 }
 
 /* Answers a reclaim: entries whose run in a group has crashed. */
@@ -245,33 +269,6 @@ static inline void come_to_rest(void)
     assert_true(bench.exclusive.granted || !bench.exclusive.held);
 }
 
-/* The calls to Redis that carry no requests fail first. */
-static inline void break_connection(void)
-{
-    static const struct {
-        enum action_kind action;
-        struct event event;
-    } calls[] = {
-        {ACTION_READ, {.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true}},
-        {ACTION_READ_OWN, {.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}, .failed = true}},
-        {ACTION_RECLAIM, {.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM}, .failed = true}},
-        {ACTION_SWEEP, {.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP}, .failed = true}},
-        {ACTION_PROMOTE, {.kind = EVENT_PROMOTED, .failed = true}},
-        {ACTION_MEND, {.kind = EVENT_MENDED, .failed = true}},
-        {ACTION_RENEW, {.kind = EVENT_LEASE, .failed = true}},
-        {ACTION_PULSE, {.kind = EVENT_PULSE, .failed = true}},
-        {ACTION_LIST_OWN, {.kind = EVENT_OWN_LISTED, .failed = true}},
-    };
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        while (waiting(calls[i].action) > 0) {
-            (void)take(calls[i].action);
-            send(calls[i].event);
-        }
-    }
-    send((struct event){.kind = EVENT_DISCONNECTED});
-    bench.count = 0;
-}
-
 static inline void answer_own(void)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
@@ -285,7 +282,7 @@ static inline void answer_own(void)
 
 static inline void connected(void)
 {
-    send((struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = bench.now / NS_PER_MS + EPOCH_MS}});
+    send((struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_now()}});
 }
 
 static inline void connect_and_sweep(void)
@@ -407,11 +404,6 @@ static inline void take_reclaim(void)
 }
 
 #define FIELDS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-static inline uint64_t redis_now(void)
-{
-    return bench.now / NS_PER_MS + EPOCH_MS;
-}
 
 /* The one request of the oldest settle that is out; answers with a verdict. */
 static inline struct request settle_one(enum verdict verdict)
