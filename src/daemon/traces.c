@@ -256,11 +256,6 @@ static void put_integer(struct buffer *to, const char *key, uint64_t value)
     buffer_format(to, "{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRIu64 "\"}},", key, value);
 }
 
-static void put_double(struct buffer *to, const char *key, double value)
-{
-    buffer_format(to, "{\"key\":\"%s\",\"value\":{\"doubleValue\":%.6g}},", key, value);
-}
-
 /* Removes the comma after the last element, and closes the list. */
 static void close_list(struct buffer *to, const char *end)
 {
@@ -363,7 +358,8 @@ static void put_request_attributes(struct traces *traces, const struct traces_of
     put_integer(to, "sluice.attempt", request->retry.attempt);
     if (request->identity.tenant[0]) { put_string(to, "sluice.tenant", request->identity.tenant); }
     if (seen_ms != 0) {
-        put_double(to, "sluice.queue_seconds", seen_ms > entry_ms ? (double)(seen_ms - entry_ms) / 1e3 : 0);
+        buffer_format(to, "{\"key\":\"sluice.queue_seconds\",\"value\":{\"doubleValue\":%.6g}},",
+                      seen_ms > entry_ms ? (double)(seen_ms - entry_ms) / 1e3 : 0);
     }
     if (request->retry.code != CODE_NONE) { put_string(to, "error.type", reply_code_name(request->retry.code)); }
     close_list(to, "]");

@@ -4,12 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `workers` holds a heartbeat under each name, and orders under `command:<name>`. */
-static bool is_order(const struct resp_value *field)
-{
-    return strncmp(session_text(field), "command:", 8) == 0;
-}
-
 static struct heartbeat_line read_line(const struct session *session, const struct resp_value *answer, size_t at)
 {
     char *words, order[SESSION_KEY];
@@ -51,7 +45,9 @@ enum status heartbeats_read(struct session *session, struct heartbeats *out, str
     out->lines = calloc(answer->count / 2 + 1, sizeof *out->lines);
     if (!out->answer || !out->lines) { return err_set(err, STATUS_NO_MEMORY, "no memory for the workers"); }
     for (size_t i = 0; i + 1 < out->answer->count; i += 2) {
-        if (!is_order(&out->answer->items[i])) { out->lines[out->count++] = read_line(session, out->answer, i); }
+        /* `workers` holds a heartbeat under each name, and orders under `command:<name>`. */
+        bool order = strncmp(session_text(&out->answer->items[i]), "command:", 8) == 0;
+        if (!order) { out->lines[out->count++] = read_line(session, out->answer, i); }
     }
     return read_alive(session, out, err);
 }

@@ -93,16 +93,11 @@ enum status own_id_find(struct session *session, const char *id, uint64_t most, 
     return STATUS_OK;
 }
 
-static enum status cancel_one(struct session *session, const char *name, struct err *err)
-{
-    char key[SESSION_KEY];
-    const struct resp_value *reply;
-    return SESSION_ASK(session, &reply, err, "XADD", session_key(session, "control", "", key), "*", "cancel", name);
-}
-
 enum status own_id_cancel(struct session *session, const char *id, uint64_t most, struct own_id_found *found,
                           struct err *err)
 {
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
     enum request_class class;
     struct entry_id entry;
     bool own = request_id_usable(id, strlen(id)), name = request_name_parse(id, strlen(id), &class, &entry);
@@ -116,6 +111,9 @@ enum status own_id_cancel(struct session *session, const char *id, uint64_t most
         request_name_format(class, entry, found->names[0]);
         found->count = 1;
     }
-    for (size_t i = 0; i < found->count; i++) { TRY(cancel_one(session, found->names[i], err)); }
+    session_key(session, "control", "", key);
+    for (size_t i = 0; i < found->count; i++) {
+        TRY(SESSION_ASK(session, &reply, err, "XADD", key, "*", "cancel", found->names[i]));
+    }
     return STATUS_OK;
 }

@@ -8,12 +8,8 @@ enum status session_ask_time(struct session *session, struct err *err)
 {
     const struct resp_value *reply;
     TRY(SESSION_ASK(session, &reply, err, "TIME"));
-    if (reply->type != RESP_ARRAY || reply->count != 2) {
-        return err_set(err, STATUS_INTERNAL, "TIME answered in an unknown shape");
-    }
-    session->redis_ms =
-        strtoull(reply->items[0].bytes, NULL, 10) * 1000 + strtoull(reply->items[1].bytes, NULL, 10) / 1000;
-    return STATUS_OK;
+    session->redis_ms = resp_time_ms(reply);
+    return session->redis_ms > 0 ? STATUS_OK : err_set(err, STATUS_INTERNAL, "TIME answered in an unknown shape");
 }
 
 void session_close(struct session *session)

@@ -211,13 +211,6 @@ static enum status parse_database(const char *text, struct address *out, struct 
     return parse_number(text + 1, text + strlen(text), 1u << 20, "database", &out->db, err);
 }
 
-static enum status parse_tcp(const char *text, struct address *out, struct err *err)
-{
-    const char *rest;
-    TRY(parse_authority(text, ADDRESS_PORT, out, &rest, err));
-    return parse_database(rest, out, err);
-}
-
 static enum status parse_sentinel(const char *text, struct address *out, struct err *err)
 {
     const char *rest;
@@ -265,7 +258,9 @@ static enum status parse_any(const char *text, struct address *out, struct err *
 {
     out->encrypted = starts_with(text, "rediss://") || starts_with(text, "rediss+sentinel://");
     if (starts_with(text, "redis://") || starts_with(text, "rediss://")) {
-        return parse_tcp(strstr(text, "://") + 3, out, err);
+        const char *rest;
+        TRY(parse_authority(strstr(text, "://") + 3, ADDRESS_PORT, out, &rest, err));
+        return parse_database(rest, out, err);
     }
     if (starts_with(text, "redis+sentinel://") || starts_with(text, "rediss+sentinel://")) {
         return parse_sentinel(strstr(text, "://") + 3, out, err);

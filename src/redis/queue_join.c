@@ -49,16 +49,6 @@ static void come_up(struct queue *queue, uint64_t redis_ms)
     queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms, .loss = loss}});
 }
 
-/* The unix ms of an answer to TIME; 0 for another shape. */
-static uint64_t time_of(const struct resp_value *reply)
-{
-    if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_STRING ||
-        reply->items[1].type != RESP_STRING) {
-        return 0;
-    }
-    return strtoull(reply->items[0].bytes, NULL, 10) * 1000 + strtoull(reply->items[1].bytes, NULL, 10) / 1000;
-}
-
 static void on_time(void *context, const struct resp_value *reply)
 {
     struct queue *queue = context;
@@ -66,12 +56,12 @@ static void on_time(void *context, const struct resp_value *reply)
     if (!reply) { return; /* queue_down has handled the lost connection */ }
     if (resp_check(reply, &err)) {
         queue_down(queue, &err);
-    } else if (time_of(reply) == 0) {
+    } else if (resp_time_ms(reply) == 0) {
         err_set(&err, STATUS_INTERNAL, "TIME answered in an unknown shape");
         queue_down(queue, &err);
     } else {
         queue->writer_ready = true;
-        if (queue->reader_ready) { come_up(queue, time_of(reply)); }
+        if (queue->reader_ready) { come_up(queue, resp_time_ms(reply)); }
     }
 }
 

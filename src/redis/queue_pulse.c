@@ -200,36 +200,23 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
         {"tokens", stats->tokens},       {"computed_tokens", stats->computed_tokens},
     };
     char rate[32];
-    command_text(command, "state");
-    command_text(command, heartbeat->state ? heartbeat->state : "running");
+    command_pair(command, "state", heartbeat->state ? heartbeat->state : "running");
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        command_text(command, counts[i].name);
-        command_number(command, counts[i].value);
+        command_count(command, counts[i].name, counts[i].value);
     }
     if (heartbeat->memory_percent > 0) {
         snprintf(rate, sizeof rate, "memory:%u%%", heartbeat->memory_percent);
-        command_text(command, "reason");
-        command_text(command, rate);
+        command_pair(command, "reason", rate);
     }
     snprintf(rate, sizeof rate, "%.3f", heartbeat->rows_per_s);
-    command_text(command, "rows_per_s");
-    command_text(command, rate);
-    command_text(command, "max_inputs");
-    command_number(command, heartbeat->max_inputs);
-    command_text(command, "max_text_bytes");
-    command_number(command, heartbeat->max_text_bytes);
-    command_text(command, "precision");
-    command_text(command, queue->options.precision);
-    command_text(command, "version");
-    command_text(command, sluice_version);
-    command_text(command, "counted");
-    command_number(command, queue->ends->counted);
-    command_text(command, "lease");
-    command_number(command, queue->options.lease_ms);
-    if (queue->neighbours->pid_space[0]) {
-        command_text(command, "pid_space");
-        command_text(command, queue->neighbours->pid_space);
-    }
+    command_pair(command, "rows_per_s", rate);
+    command_count(command, "max_inputs", heartbeat->max_inputs);
+    command_count(command, "max_text_bytes", heartbeat->max_text_bytes);
+    command_pair(command, "precision", queue->options.precision);
+    command_pair(command, "version", sluice_version);
+    command_count(command, "counted", queue->ends->counted);
+    command_count(command, "lease", queue->options.lease_ms);
+    if (queue->neighbours->pid_space[0]) { command_pair(command, "pid_space", queue->neighbours->pid_space); }
 }
 
 static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, struct command *command)

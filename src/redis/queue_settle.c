@@ -22,25 +22,6 @@ static const char *stage_key(const struct queue *queue, const struct request *re
     return queue_key(queue, "stage:", entry, key);
 }
 
-static void add_pair(struct command *command, const char *field, const char *value)
-{
-    command_text(command, field);
-    command_text(command, value);
-}
-
-static void add_number(struct command *command, const char *field, uint64_t number)
-{
-    command_text(command, field);
-    command_number(command, number);
-}
-
-static void add_milliseconds(struct command *command, const char *field, uint64_t ns)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.3f", (double)ns / (double)NS_PER_MS);
-    add_pair(command, field, text);
-}
-
 /* "error": it was not started, so any holder may send this. "fail": it was started, so only its owner may. */
 static const char *kind_of(const struct request *request)
 {
@@ -55,53 +36,54 @@ static void add_result(const struct queue *queue, struct command *command, const
 {
     uint64_t tokens = 0;
     bool truncated = false;
+    char compute_ms[32];
     for (uint32_t i = 0; i < request->row_count; i++) {
         tokens += request->rows[i].tokens;
         truncated = truncated || request->rows[i].truncated;
     }
-    add_pair(command, "id", request->identity.id);
-    if (request->task == TASK_EMBED) { add_number(command, "dim", request->output.dims); }
-    add_pair(command, "encoding", encoding_name(request->output.encoding));
+    command_pair(command, "id", request->identity.id);
+    if (request->task == TASK_EMBED) { command_count(command, "dim", request->output.dims); }
+    command_pair(command, "encoding", encoding_name(request->output.encoding));
     command_text(command, reply_field(request));
     command_bytes(command, request->output.reply.data, request->output.reply.length);
-    add_number(command, "tokens", tokens);
-    add_milliseconds(command, "compute_ms", request->lifetime.computed_ns - request->lifetime.started_ns);
-    if (request->inputs) { add_number(command, "count", request->row_count); }
-    if (strcmp(queue->options.precision, "f32") != 0) { add_pair(command, "precision", queue->options.precision); }
-    if (truncated) { add_pair(command, "truncated", "1"); }
+    command_count(command, "tokens", tokens);
+    snprintf(compute_ms, sizeof compute_ms, "%.3f",
+             (double)(request->lifetime.computed_ns - request->lifetime.started_ns) / (double)NS_PER_MS);
+    command_pair(command, "compute_ms", compute_ms);
+    if (request->inputs) { command_count(command, "count", request->row_count); }
+    if (strcmp(queue->options.precision, "f32") != 0) { command_pair(command, "precision", queue->options.precision); }
+    if (truncated) { command_pair(command, "truncated", "1"); }
 }
 
 static void add_failure(struct command *command, const struct request *request)
 {
-    add_pair(command, "code", reply_code_name(request->retry.code));
-    add_pair(command, "message", request->retry.message);
-    add_pair(command, "retryable", request->retry.retryable || request->retry.code == CODE_QUEUE_FULL ? "1" : "0");
-    add_number(command, "attempts", request->retry.attempt);
-    if (request->retry.row_failed) { add_number(command, "index", request->retry.failed_index); }
+    command_pair(command, "code", reply_code_name(request->retry.code));
+    command_pair(command, "message", request->retry.message);
+    command_pair(command, "retryable", request->retry.retryable || request->retry.code == CODE_QUEUE_FULL ? "1" : "0");
+    command_count(command, "attempts", request->retry.attempt);
+    if (request->retry.row_failed) { command_count(command, "index", request->retry.failed_index); }
     if (request->retry.code == CODE_QUEUE_FULL) {
-        add_number(command, "retry_after_ms", request->retry.retry_after_ms);
+        command_count(command, "retry_after_ms", request->retry.retry_after_ms);
     }
 }
 
 /* Fields that are echoed in every reply and dead letter. */
 static void add_echo(struct command *command, const struct request *request)
 {
-    if (request->identity.meta) {
-        command_text(command, "meta");
-        command_bytes(command, request->identity.meta, request->identity.meta_bytes);
-    }
-    if (request->identity.tenant[0]) { add_pair(command, "tenant", request->identity.tenant); }
-    if (request->identity.traceparent) {
-        command_text(command, "traceparent");
-        command_bytes(command, request->identity.traceparent, request->identity.traceparent_bytes);
-    }
-    if (request->identity.tracestate) {
-        command_text(command, "tracestate");
-        command_bytes(command, request->identity.tracestate, request->identity.tracestate_bytes);
-    }
-    if (request->identity.ignored) {
-        command_text(command, "ignored");
-        command_bytes(command, request->identity.ignored, request->identity.ignored_bytes);
+    const struct {
+        const char *name, *bytes;
+        size_t length;
+    } fields[] = {
+        {"meta", request->identity.meta, request->identity.meta_bytes},
+        {"tenant", request->identity.tenant[0] ? request->identity.tenant : NULL, strlen(request->identity.tenant)},
+        {"traceparent", request->identity.traceparent, request->identity.traceparent_bytes},
+        {"tracestate", request->identity.tracestate, request->identity.tracestate_bytes},
+        {"ignored", request->identity.ignored, request->identity.ignored_bytes},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (!fields[i].bytes) { continue; }
+        command_text(command, fields[i].name);
+        command_bytes(command, fields[i].bytes, fields[i].length);
     }
 }
 
@@ -110,7 +92,7 @@ static void add_fields(const struct queue *queue, struct command *command, const
 {
     if (request->lifetime.outcome == OUTCOME_DONE) {
         add_result(queue, command, request);
-        if (request->retry.attempt > 1) { add_number(command, "attempts", request->retry.attempt); }
+        if (request->retry.attempt > 1) { command_count(command, "attempts", request->retry.attempt); }
     } else {
         add_failure(command, request);
     }
@@ -444,10 +426,10 @@ static enum status stage_reply(struct queue *queue, const struct request *reques
     struct command fields = {0};
     command_text(&fields, "HSET");
     command_text(&fields, stage_key(queue, request, key));
-    add_pair(&fields, "status", "done");
-    add_pair(&fields, "entry", request->identity.name);
-    add_pair(&fields, "model", queue->options.model_name);
-    add_pair(&fields, "revision", queue->options.revision);
+    command_pair(&fields, "status", "done");
+    command_pair(&fields, "entry", request->identity.name);
+    command_pair(&fields, "model", queue->options.model_name);
+    command_pair(&fields, "revision", queue->options.revision);
     add_fields(queue, &fields, request);
     return send_queued(queue, &fields, err);
 }

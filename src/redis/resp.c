@@ -534,6 +534,18 @@ void command_number(struct command *command, uint64_t number)
     command_bytes(command, text + sizeof text - digits, digits);
 }
 
+void command_pair(struct command *command, const char *field, const char *value)
+{
+    command_text(command, field);
+    command_text(command, value);
+}
+
+void command_count(struct command *command, const char *field, uint64_t number)
+{
+    command_text(command, field);
+    command_number(command, number);
+}
+
 void command_list(struct command *command, size_t count, const char *const *words, const size_t *lengths)
 {
     for (size_t i = 0; i < count; i++) { command_bytes(command, words[i], lengths ? lengths[i] : strlen(words[i])); }
@@ -558,4 +570,12 @@ void command_free(struct command *command)
 {
     buffer_free(&command->buffer);
     command->words = 0;
+}
+
+uint64_t resp_time_ms(const struct resp_value *reply)
+{
+    if (reply->type != RESP_ARRAY || reply->count != 2 || !reply->items[0].bytes || !reply->items[1].bytes) {
+        return 0;
+    }
+    return strtoull(reply->items[0].bytes, NULL, 10) * 1000 + strtoull(reply->items[1].bytes, NULL, 10) / 1000;
 }

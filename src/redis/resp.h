@@ -59,6 +59,8 @@ struct command {
 void command_bytes(struct command *command, const void *bytes, size_t length); /* of any kind */
 void command_text(struct command *command, const char *text);                  /* a C string */
 void command_number(struct command *command, uint64_t number);                 /* in decimal */
+void command_pair(struct command *command, const char *field, const char *value);
+void command_count(struct command *command, const char *field, uint64_t number);
 
 /* Appends several words; `lengths` may be NULL for C strings. */
 void command_list(struct command *command, size_t count, const char *const *words, const size_t *lengths);
@@ -99,5 +101,8 @@ enum { RESP_HEAD_BYTES = 256, RESP_TEXT_BYTES = 400 };
  * command. */
 const struct resp_value *resp_explain_keys(const struct resp_value *reply, const char *head, size_t length,
                                            char text[RESP_TEXT_BYTES], struct resp_value *explained);
+
+/* The unix ms of an answer to TIME; 0 for another shape. */
+uint64_t resp_time_ms(const struct resp_value *reply);
 
 #endif
