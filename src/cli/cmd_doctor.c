@@ -196,23 +196,23 @@ static void check_clock(struct doctor *doctor)
 }
 
 /* Reads a value by CONFIG GET; "" if we may not ask. */
-enum { SETTING_MOST = 256 };
+enum { SETTING_MAX = 256 };
 
-static void read_setting(struct doctor *doctor, const char *name, char value[SETTING_MOST])
+static void read_setting(struct doctor *doctor, const char *name, char value[SETTING_MAX])
 {
     const struct resp_value *reply;
     struct err err;
     value[0] = '\0';
     if (SESSION_ASK(&doctor->session, &reply, &err, "CONFIG", "GET", name) == STATUS_OK && reply->type == RESP_ARRAY &&
         reply->count == 2) {
-        snprintf(value, SETTING_MOST, "%s", session_text(&reply->items[1]));
+        snprintf(value, SETTING_MAX, "%s", session_text(&reply->items[1]));
     }
 }
 
 /* Checks how Redis starts with an append-only file that a crash has torn. Source: valkey-io/valkey#4342. */
 static void check_recovery(struct doctor *doctor)
 {
-    char truncates[SETTING_MOST];
+    char truncates[SETTING_MAX];
     read_setting(doctor, "aof-load-truncated", truncates);
     if (strcmp(truncates, "yes") == 0) {
         report_finding(
@@ -227,7 +227,7 @@ static void check_recovery(struct doctor *doctor)
 
 static void check_durability(struct doctor *doctor)
 {
-    char aof[64], fsync[SETTING_MOST], replicas[64];
+    char aof[64], fsync[SETTING_MAX], replicas[64];
     bool appends = strcmp(info_field(doctor, "aof_enabled", aof), "1") == 0;
     bool replicated = atoi(info_field(doctor, "connected_slaves", replicas)) > 0;
     read_setting(doctor, "appendfsync", fsync);
@@ -825,7 +825,7 @@ static void lower_limit(struct limit *limit, const char *name, double bytes)
 /* Reads the limits on the bytes that Redis takes, and sends, in one piece. False: we may not ask. */
 static bool read_limits(struct doctor *doctor, struct limit *takes, struct limit *sends)
 {
-    char value[SETTING_MOST], most[64];
+    char value[SETTING_MAX], most[64];
     double hard = 0;
     read_setting(doctor, "proto-max-bulk-len", value);
     if (value[0] == '\0') { return false; }

@@ -51,7 +51,7 @@ static const char *queue_name(const struct config *config, size_t number)
 
 /* ---- a queue that no worker has joined ---- */
 
-enum { NAMES_MOST = 8, LISTING_MS = 1000 };
+enum { NAMES_MAX = 8, LISTING_MS = 1000 };
 
 static void list_queues(struct session *session, struct queue_walk *walk)
 {
@@ -76,10 +76,10 @@ char *invocation_unused(struct session *session)
     FILE *to = open_memstream(&text, &length);
     if (!to) { return NULL; }
     fprintf(to, "no worker has ever joined queue %s", session->queue);
-    for (size_t i = 0; i < names->count && named <= NAMES_MOST; i++) {
+    for (size_t i = 0; i < names->count && named <= NAMES_MAX; i++) {
         if (strcmp(names->items[i], session->queue) == 0) { continue; }
         fputs(named == 0 ? "; is that its name? Others in this Redis: " : ", ", to);
-        fputs(named++ < NAMES_MOST ? names->items[i] : "...", to);
+        fputs(named++ < NAMES_MAX ? names->items[i] : "...", to);
     }
     fclose(to);
     return text;

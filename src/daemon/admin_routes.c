@@ -20,7 +20,7 @@ enum {
     TRY_TTL_S = 60,      /* of the reply of POST /api/try, and of its request */
     VALUE_BYTES = 16384, /* how much is shown of a field of a dead letter */
     LATER_PAGE = 100,
-    SEARCH_MOST = 100000, /* unfinished requests looked at to find one by its own id: a second or two */
+    SEARCH_MAX = 100000, /* unfinished requests looked at to find one by its own id: a second or two */
 };
 
 /* ---- reading ---- */
@@ -222,7 +222,7 @@ static enum status get_request(struct admin_job *job, struct session *session, F
 static enum status get_story(struct admin_job *job, struct session *session, FILE *to, struct err *err)
 {
     struct story story;
-    TRY(story_read(session, job->values[PARAM_id], SEARCH_MOST, true, &story, err));
+    TRY(story_read(session, job->values[PARAM_id], SEARCH_MAX, true, &story, err));
     answer_put_story(to, session, job->values[PARAM_id], &story);
     return STATUS_OK;
 }
@@ -303,7 +303,7 @@ static enum status post_worker(struct admin_job *job, struct session *session, F
 static enum status post_cancel(struct admin_job *job, struct session *session, FILE *to, struct err *err)
 {
     struct own_id_found found;
-    TRY(own_id_cancel(session, job->values[PARAM_id], SEARCH_MOST, &found, err));
+    TRY(own_id_cancel(session, job->values[PARAM_id], SEARCH_MAX, &found, err));
     if (found.count == 0) {
         return err_set(err, STATUS_NOT_FOUND, "no unfinished request has this id%s",
                        found.more ? ", as far as they were searched: there are too many" : "");

@@ -38,10 +38,10 @@ struct monitor {
 static const char *find_unready(const struct consumer *consumer)
 {
     struct worker_stats stats = worker_stats(consumer->worker);
-    const char *trouble = queue_trouble(consumer->queue);
+    const char *why_down = queue_why_down(consumer->queue);
     if (consumer->stopped) { return "it has ended"; }
     if (stats.draining) { return "draining"; }
-    if (trouble) { return trouble; }
+    if (why_down) { return why_down; }
     return stats.memory_level > 0 ? "Redis' memory is nearly used up (maxmemory)" : NULL;
 }
 
@@ -131,7 +131,7 @@ static struct queue_sample sample_queue(const struct consumer *consumer)
         .histograms = *worker_histograms(consumer->worker),
         .counters = queue_counters(consumer->queue),
         .ready = find_unready(consumer) == NULL,
-        .connected = queue_trouble(consumer->queue) == NULL,
+        .connected = queue_why_down(consumer->queue) == NULL,
         .later = known ? (double)look->later : NAN,
         .due = known ? (double)look->due : NAN,
         .dead = known ? (double)look->dead : NAN,
@@ -241,7 +241,7 @@ static struct history_sample sample_history(const struct monitor *monitor, const
     struct worker_stats stats = worker_stats(consumer->worker);
     struct history_sample sample = {
         .at_ms = monitor->opened_unix_ms + (clock_now_ms() - monitor->opened_ms),
-        .redis_ms = queue_trouble(consumer->queue) ? 0 : look->redis_ms,
+        .redis_ms = queue_why_down(consumer->queue) ? 0 : look->redis_ms,
         .done_today = look->today.done,
         .errors_today = look->today.errors,
         .busy_ns = stats.busy_ns,

@@ -10,7 +10,7 @@
 #include "config/config.h"
 #include "daemon/notify.h"
 
-enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
+enum { DUMP_MAX = 1000 }; /* requests per queue that SIGUSR2 logs */
 
 static void step_all(struct server *server, enum event_kind kind)
 {
@@ -244,7 +244,7 @@ static void on_signal(void *context, int number)
         step_all(server, EVENT_RESUME);
         break;
     case SIGUSR2:
-        for (size_t i = 0; i < server->queue_count; i++) { consumer_log_held(&server->consumers[i], DUMP_MOST); }
+        for (size_t i = 0; i < server->queue_count; i++) { consumer_log_held(&server->consumers[i], DUMP_MAX); }
         break;
     case SIGHUP:
         reload_config(server);

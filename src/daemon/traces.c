@@ -21,9 +21,9 @@
 #include "base/version.h"
 
 enum {
-    WAITING_MOST = 4 << 20, /* bytes of lines that wait for the disk */
-    GATHER_MS = 200,        /* how long the thread waits for more lines */
-    LINKS_MOST = 128,       /* per span: the OpenTelemetry specification's default */
+    WAITING_MAX = 4 << 20, /* bytes of lines that wait for the disk */
+    GATHER_MS = 200,       /* how long the thread waits for more lines */
+    LINKS_MAX = 128,       /* per span: the OpenTelemetry specification's default */
 };
 
 /* Values of OTLP's Span. */
@@ -94,7 +94,7 @@ static void wait_for_lines(struct traces *traces)
     until.tv_nsec += GATHER_MS * (long)NS_PER_MS;
     until.tv_sec += until.tv_nsec / (long)NS_PER_S;
     until.tv_nsec %= (long)NS_PER_S;
-    while (!traces->closing && traces->waiting.length < WAITING_MOST / 4 &&
+    while (!traces->closing && traces->waiting.length < WAITING_MAX / 4 &&
            pthread_cond_timedwait(&traces->wake, &traces->lock, &until) != ETIMEDOUT) {}
 }
 
@@ -191,12 +191,12 @@ static void give_line(struct traces *traces)
     struct buffer *line = &traces->line;
     pthread_mutex_lock(&traces->lock);
     size_t before = traces->waiting.length;
-    bool room = buffer_ok(line) && before + line->length <= WAITING_MOST;
+    bool room = buffer_ok(line) && before + line->length <= WAITING_MAX;
     if (room) { buffer_append(&traces->waiting, line->data, line->length); }
     room = room && buffer_ok(&traces->waiting);
     traces->waiting.broken = false; /* an append that fails adds nothing */
     traces->lines += room;
-    if (room && (before == 0 || traces->waiting.length >= WAITING_MOST / 4)) { pthread_cond_signal(&traces->wake); }
+    if (room && (before == 0 || traces->waiting.length >= WAITING_MAX / 4)) { pthread_cond_signal(&traces->wake); }
     pthread_mutex_unlock(&traces->lock);
     atomic_fetch_add(&traces->spans, 1);
     if (!room) { atomic_fetch_add(&traces->dropped, 1); }
@@ -405,8 +405,8 @@ void traces_request(struct traces *traces, const struct traces_of *of, const str
     end_line(traces);
 }
 
-/* Collects the sampled requests of a batch, each once. Beyond LINKS_MOST it only counts rows. Shapes: requests
- * [LINKS_MOST]. */
+/* Collects the sampled requests of a batch, each once. Beyond LINKS_MAX it only counts rows. Shapes: requests
+ * [LINKS_MAX]. */
 static uint32_t sampled_requests(const struct batch *batch, const struct request **requests, uint32_t *rows_more)
 {
     uint32_t count = 0;
@@ -416,7 +416,7 @@ static uint32_t sampled_requests(const struct batch *batch, const struct request
             if (!row->request->identity.sampled) { continue; }
             while (at < count && requests[at] != row->request) { at++; }
             if (at < count) { continue; }
-            if (count == LINKS_MOST) {
+            if (count == LINKS_MAX) {
                 ++*rows_more;
             } else {
                 requests[count++] = row->request;
@@ -428,7 +428,7 @@ static uint32_t sampled_requests(const struct batch *batch, const struct request
 
 void traces_batch(struct traces *traces, const struct traces_of *of, const struct batch *batch)
 {
-    const struct request *requests[LINKS_MOST];
+    const struct request *requests[LINKS_MAX];
     uint32_t more = 0, count = sampled_requests(batch, requests, &more);
     struct buffer *to = &traces->line;
     struct moment now = read_clocks();

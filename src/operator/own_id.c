@@ -43,7 +43,7 @@ static void add_found(struct own_id_found *found, const struct resp_value *name)
         if (strcmp(found->names[i], text) == 0) { return; }
         at += is_newer(found->names[i], text);
     }
-    if (found->count == OWN_ID_MOST) {
+    if (found->count == OWN_ID_MAX) {
         found->more = true;
         return;
     }

@@ -15,13 +15,13 @@
 #include "schedule/request.h"
 
 enum {
-    OWN_ID_MOST = 64,
+    OWN_ID_MAX = 64,
     OWN_ID_SEARCH = 1000000, /* requests that a command looks at: some seconds */
 };
 
 /* Requests with one id; several, if producers have used it several times. */
 struct own_id_found {
-    char names[OWN_ID_MOST][REQUEST_NAME_MAX]; /* [count], the newest first */
+    char names[OWN_ID_MAX][REQUEST_NAME_MAX]; /* [count], the newest first */
     size_t count;
     bool more; /* the search ended before it had looked everywhere */
 };

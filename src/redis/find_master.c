@@ -83,10 +83,10 @@ static void on_server_up(void *context)
     report_master(finder, address->master ? &finder->named : &address->endpoints[current_sentinel(finder)]);
 }
 
-static uint32_t share_ms(const struct find_master *finder)
+static uint32_t endpoint_timeout_ms(const struct find_master *finder)
 {
-    uint32_t share = finder->options.timeout_ms / (uint32_t)finder->options.address->endpoint_count;
-    return share > LEAST_MS ? share : LEAST_MS;
+    uint32_t part_ms = finder->options.timeout_ms / (uint32_t)finder->options.address->endpoint_count;
+    return part_ms > LEAST_MS ? part_ms : LEAST_MS;
 }
 
 static void connect_to(struct find_master *finder, const struct endpoint *endpoint, bool sentinel,
@@ -100,7 +100,7 @@ static void connect_to(struct find_master *finder, const struct endpoint *endpoi
         .resolver = finder->resolver,
         .sentinel = sentinel,
         .master_only = !sentinel,
-        .connect_timeout_ms = share_ms(finder),
+        .connect_timeout_ms = endpoint_timeout_ms(finder),
         .max_reply_bytes = ANSWER_MAX_BYTES,
         .context = finder,
         .on_up = on_up,
@@ -148,7 +148,7 @@ static void on_sentinel_up(void *context)
     struct find_master *finder = context;
     struct err err;
     const char *const words[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", finder->options.address->master};
-    if (connection_command(finder->connection, 3, words, NULL, share_ms(finder), on_named, finder, &err)) {
+    if (connection_command(finder->connection, 3, words, NULL, endpoint_timeout_ms(finder), on_named, finder, &err)) {
         try_next(finder, &err);
     }
 }

@@ -176,13 +176,13 @@ struct queue_counters queue_counters(const struct queue *queue)
 
 bool queue_tried(const struct queue *queue)
 {
-    return queue->state != QUEUE_STOPPED && (queue->link->ups > 0 || queue->link->trouble.status != STATUS_OK);
+    return queue->state != QUEUE_STOPPED && (queue->link->ups > 0 || queue->link->why_down.status != STATUS_OK);
 }
 
-const char *queue_trouble(const struct queue *queue)
+const char *queue_why_down(const struct queue *queue)
 {
     if (queue->state == QUEUE_UP) { return NULL; }
-    return queue->link->trouble.status == STATUS_OK ? "not connected yet" : queue->link->trouble.message;
+    return queue->link->why_down.status == STATUS_OK ? "not connected yet" : queue->link->why_down.message;
 }
 
 const char *queue_worker_name(const struct queue *queue)

@@ -56,6 +56,6 @@ struct queue_counters queue_counters(const struct queue *queue);
 bool queue_tried(const struct queue *queue);
 
 /* Why it is not connected, for a person; NULL: it is. */
-const char *queue_trouble(const struct queue *queue);
+const char *queue_why_down(const struct queue *queue);
 
 #endif

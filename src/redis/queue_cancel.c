@@ -10,7 +10,7 @@
 
 enum { ROUNDS_MAX = 4 };
 
-enum { READ_MS = 100, NEXT_MS = 10, CHECK_MS = 1000, READ_ENTRIES = 64, SEEN_MOST = 2 };
+enum { READ_MS = 100, NEXT_MS = 10, CHECK_MS = 1000, READ_ENTRIES = 64, SEEN_MAX = 2 };
 
 /* --- The control stream: the next read ---------------------------------------------------------------------------- */
 
@@ -266,7 +266,7 @@ static void on_checked(void *context, const struct resp_value *reply)
         return;
     }
     queue->control->seen = reply->type == RESP_INTEGER && reply->integer > 0 ? queue->control->seen + 1 : 0;
-    if (queue->control->seen >= SEEN_MOST) {
+    if (queue->control->seen >= SEEN_MAX) {
         read_control(queue);
     } else {
         read_later(queue);

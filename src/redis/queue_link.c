@@ -51,7 +51,7 @@ void queue_stop(struct queue *queue, const struct err *err)
                  " (a worker needs the worker's login: acl/worker.acl)");
     }
     queue->outbox.fatal_due = true;
-    queue->link->trouble = *err;
+    queue->link->why_down = *err;
     event_active(queue->outbox.wake, EV_TIMEOUT, 1);
     event_del(queue->link->retry);
     dismiss_witness(queue);
@@ -111,7 +111,7 @@ void queue_link_lost(struct queue *queue, const struct err *err)
     }
     uint64_t wait_ms = queue_link_backoff_ms(queue, queue->link->tries++);
     wait_ms = wait_ms / 2 + random_next(&queue->link->random) % (wait_ms / 2 + 1);
-    queue->link->trouble = *err;
+    queue->link->why_down = *err;
     log_warn(queue->state == QUEUE_UP ? "redis_lost" : "redis_unavailable", log_str("queue", queue->options.name),
              log_str("reason", err->message), log_int("retry_in_ms", (int64_t)wait_ms));
     drop_connections(queue, QUEUE_WAITING);

@@ -22,8 +22,8 @@ struct queue_link {
     enum loss loss;           /* how the last connection that was up ended, unless `witness` disproves it */
     int witness;              /* a descriptor of the other connection; -1: none */
     uint64_t random;
-    uint64_t ups;       /* how often it came up */
-    struct err trouble; /* why it went down last */
+    uint64_t ups;        /* how often it came up */
+    struct err why_down; /* why it went down last */
 };
 
 /* Makes the timer and the finder. Owns: queue_link_close frees them, also after an error. Errors: STATUS_NO_MEMORY;

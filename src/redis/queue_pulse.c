@@ -26,17 +26,17 @@ static uint64_t info_number(const char *info, const char *name)
 static void log_memory(struct queue *queue, double percent)
 {
     enum { HYSTERESIS_PERCENT = 5 };
-    bool tight = percent >= MEMORY_LOW_PERCENT - (queue->pulsing->tight ? HYSTERESIS_PERCENT : 0);
-    bool trickle = percent >= MEMORY_CRITICAL_PERCENT - (queue->pulsing->trickle ? HYSTERESIS_PERCENT : 0);
-    if (tight && (!queue->pulsing->tight || trickle != queue->pulsing->trickle)) {
+    bool low = percent >= MEMORY_LOW_PERCENT - (queue->pulsing->memory_low ? HYSTERESIS_PERCENT : 0);
+    bool critical = percent >= MEMORY_CRITICAL_PERCENT - (queue->pulsing->memory_critical ? HYSTERESIS_PERCENT : 0);
+    if (low && (!queue->pulsing->memory_low || critical != queue->pulsing->memory_critical)) {
         log_warn("redis_tight", log_str("queue", queue->options.name),
                  log_str("reason", "Redis' memory is nearly used up (maxmemory)"), log_double("percent", percent),
-                 log_str("now", trickle ? "one small batch at a time, as memory falls" : "little is held"));
-    } else if (!tight && queue->pulsing->tight) {
+                 log_str("now", critical ? "one small batch at a time, as memory falls" : "little is held"));
+    } else if (!low && queue->pulsing->memory_low) {
         log_info("redis_has_room", log_str("queue", queue->options.name), log_double("percent", percent));
     }
-    queue->pulsing->tight = tight;
-    queue->pulsing->trickle = trickle;
+    queue->pulsing->memory_low = low;
+    queue->pulsing->memory_critical = critical;
 }
 
 /* Somebody may switch the policy while we run. Stopping would leave all waiting requests to eviction, so the work goes

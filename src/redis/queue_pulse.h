@@ -8,10 +8,10 @@
 #include "redis/queue_task.h"
 
 struct queue_pulsing {
-    char coming[32];     /* an order, until the worker gets it, when both answers have come */
-    bool tight, trickle; /* as last logged */
-    uint64_t evicts_ns;  /* when the policy was logged last; 0: it is noeviction */
-    uint64_t skipped;    /* keys of a wrong type, as last logged */
+    char coming[32];                  /* an order, until the worker gets it, when both answers have come */
+    bool memory_low, memory_critical; /* as last logged */
+    uint64_t evicts_ns;               /* when the policy was logged last; 0: it is noeviction */
+    uint64_t skipped;                 /* keys of a wrong type, as last logged */
     char precisions[64]; /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */
 };
 

@@ -278,10 +278,10 @@ void queue_log_unlogged(struct queue *queue)
  * always logged. */
 static enum log_level level_of(struct queue *queue, enum outcome outcome)
 {
-    enum { LOGGED_MOST = 5 };
+    enum { LOGGED_MAX = 5 };
     if (outcome == OUTCOME_DEAD || outcome == OUTCOME_GONE) { return LOG_WARN; }
     struct logged *logged = outcome == OUTCOME_DEFER ? &queue->settling->retries : &queue->settling->refusals;
-    if (logged->lines < LOGGED_MOST) {
+    if (logged->lines < LOGGED_MAX) {
         logged->lines++;
         return LOG_INFO;
     }
