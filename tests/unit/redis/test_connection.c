@@ -130,9 +130,17 @@ static void say(struct stage *stage, const char *bytes)
     assert_int_equal(write(stage->peer, bytes, strlen(bytes)), strlen(bytes));
 }
 
-TEST_WITH(answers_come_in_order_byte_by_byte, setup, teardown)
+/* A case with a stage. */
+#define STAGE_TEST(name)                                                                                               \
+    static void name##_on(struct stage *stage);                                                                        \
+    TEST_WITH(name, setup, teardown)                                                                                   \
+    {                                                                                                                  \
+        name##_on(*state);                                                                                             \
+    }                                                                                                                  \
+    static void name##_on(struct stage *stage)
+
+STAGE_TEST(answers_come_in_order_byte_by_byte)
 {
-    struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     for (int i = 0; i < 3; i++) { send_command(stage, 20000); }
     const char *bytes = ":1\r\n:2\r\n:3\r\n";
@@ -158,9 +166,8 @@ static void expect_death(struct stage *stage, enum status status, int nulls)
                      STATUS_UNAVAILABLE);
 }
 
-TEST_WITH(a_closed_peer_ends_everything_once, setup, teardown)
+STAGE_TEST(a_closed_peer_ends_everything_once)
 {
-    struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     send_command(stage, 20000);
     send_command(stage, 20000);
@@ -169,35 +176,31 @@ TEST_WITH(a_closed_peer_ends_everything_once, setup, teardown)
     expect_death(stage, STATUS_UNAVAILABLE, 2);
 }
 
-TEST_WITH(nonsense_ends_it, setup, teardown)
+STAGE_TEST(nonsense_ends_it)
 {
-    struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     send_command(stage, 20000);
     say(stage, "HTTP/1.1 400\r\n");
     expect_death(stage, STATUS_BAD_INPUT, 1);
 }
 
-TEST_WITH(an_answer_without_question_ends_it, setup, teardown)
+STAGE_TEST(an_answer_without_question_ends_it)
 {
-    struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     say(stage, ":1\r\n");
     expect_death(stage, STATUS_BAD_INPUT, 0);
 }
 
-TEST_WITH(an_answer_above_the_cap_ends_it, setup, teardown)
+STAGE_TEST(an_answer_above_the_cap_ends_it)
 {
-    struct stage *stage = *state;
     connect_and_accept(stage, 1000);
     send_command(stage, 20000);
     say(stage, "*2147483647\r\n");
     expect_death(stage, STATUS_UNSUPPORTED, 1);
 }
 
-TEST_WITH(silence_ends_it, setup, teardown)
+STAGE_TEST(silence_ends_it)
 {
-    struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     send_command(stage, 600000);
     send_command(stage, 20); /* its deadline applies, although it is not the first command */
@@ -207,9 +210,8 @@ TEST_WITH(silence_ends_it, setup, teardown)
 enum { PIECE = 20 << 10, PIECES = 25, PIECE_MS = 30, SLOW_MS = 150 };
 
 /* An answer that keeps coming may take five times the allowed silence. */
-TEST_WITH(a_slow_answer_is_no_silence, setup, teardown)
+STAGE_TEST(a_slow_answer_is_no_silence)
 {
-    struct stage *stage = *state;
     static char piece[PIECE];
     char head[32];
     connect_and_accept(stage, PIECE * PIECES * 2);
@@ -229,9 +231,8 @@ TEST_WITH(a_slow_answer_is_no_silence, setup, teardown)
 }
 
 /* So may the peer's reading of a command, down to the last bytes, which are in the socket. */
-TEST_WITH(a_slow_request_is_no_silence, setup, teardown)
+STAGE_TEST(a_slow_request_is_no_silence)
 {
-    struct stage *stage = *state;
     static char text[PIECE * PIECES], piece[PIECE];
     const char *const words[] = {"SET", "key", text};
     const size_t lengths[] = {3, 3, sizeof text};
@@ -286,9 +287,8 @@ TEST_WITH(a_large_command_comes_whole_and_in_turn, setup, teardown)
 }
 
 /* A single byte now and then counts as silence. */
-TEST_WITH(a_drip_is_silence, setup, teardown)
+STAGE_TEST(a_drip_is_silence)
 {
-    struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     send_command(stage, SLOW_MS);
     say(stage, "$1000\r\n");
@@ -301,18 +301,16 @@ TEST_WITH(a_drip_is_silence, setup, teardown)
     assert_int_equal(stage->nulls, 1);
 }
 
-TEST_WITH(nobody_there_is_told_later, setup, teardown)
+STAGE_TEST(nobody_there_is_told_later)
 {
-    struct stage *stage = *state;
     unlink(stage->path);
     open_connection(stage, 10000);
     expect_death(stage, STATUS_UNAVAILABLE, 0);
     assert_int_equal(stage->ups, 0);
 }
 
-TEST_WITH(closing_inside_an_answer, setup, teardown)
+STAGE_TEST(closing_inside_an_answer)
 {
-    struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     send_command(stage, 20000);
     send_command(stage, 20000);
@@ -343,9 +341,8 @@ static void expect_up(struct stage *stage)
     assert_int_equal(stage->ups, 1);
 }
 
-TEST_WITH(a_password_is_sent_first, setup, teardown)
+STAGE_TEST(a_password_is_sent_first)
 {
-    struct stage *stage = *state;
     struct err err;
     assert_int_equal(address_set_password(&stage->address.password, "pa ss\r\n", &err), STATUS_OK);
     stage->address.db = 2;
@@ -355,9 +352,8 @@ TEST_WITH(a_password_is_sent_first, setup, teardown)
     expect_up(stage);
 }
 
-TEST_WITH(a_sentinel_gets_its_own_password_and_no_database, setup, teardown)
+STAGE_TEST(a_sentinel_gets_its_own_password_and_no_database)
 {
-    struct stage *stage = *state;
     struct err err;
     stage->address.user = strdup("u");
     assert_int_equal(address_set_password(&stage->address.password, "of the server", &err), STATUS_OK);
@@ -371,9 +367,8 @@ TEST_WITH(a_sentinel_gets_its_own_password_and_no_database, setup, teardown)
 
 #define ROLE "*1\r\n$4\r\nROLE\r\n"
 
-TEST_WITH(a_master_is_taken, setup, teardown)
+STAGE_TEST(a_master_is_taken)
 {
-    struct stage *stage = *state;
     stage->master_only = true;
     expect_login(stage, ROLE);
     say(stage, "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
@@ -390,31 +385,30 @@ static void expect_not_taken(struct stage *stage, const char *answer, enum statu
     assert_non_null(strstr(stage->err.message, words));
 }
 
-TEST_WITH(a_replica_is_not_taken, setup, teardown)
+/* A replica, a sentinel, an odd answer, and a missing right to ask. */
+TEST(what_is_no_master_is_not_taken)
 {
-    expect_not_taken(*state, "*5\r\n$5\r\nslave\r\n$2\r\nh2\r\n:7000\r\n$9\r\nconnected\r\n:1\r\n", STATUS_UNAVAILABLE,
-                     "it is a replica of h2:7000");
+    static const struct {
+        const char *answer;
+        enum status status;
+        const char *words;
+    } cases[] = {
+        {"*5\r\n$5\r\nslave\r\n$2\r\nh2\r\n:7000\r\n$9\r\nconnected\r\n:1\r\n", STATUS_UNAVAILABLE,
+         "it is a replica of h2:7000"},
+        {"*2\r\n$8\r\nsentinel\r\n*0\r\n", STATUS_UNAVAILABLE, "it is not a master"},
+        {":1\r\n", STATUS_UNAVAILABLE, "it is not a master"},
+        {"-NOPERM this user has no permissions to run the 'role' command\r\n", STATUS_DENIED, "'role'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        void *stage;
+        setup(&stage);
+        expect_not_taken(stage, cases[i].answer, cases[i].status, cases[i].words);
+        teardown(&stage);
+    }
 }
 
-TEST_WITH(a_sentinel_is_no_server, setup, teardown)
+STAGE_TEST(a_refused_password_is_denied)
 {
-    expect_not_taken(*state, "*2\r\n$8\r\nsentinel\r\n*0\r\n", STATUS_UNAVAILABLE, "it is not a master");
-}
-
-TEST_WITH(an_odd_role_is_not_taken, setup, teardown)
-{
-    expect_not_taken(*state, ":1\r\n", STATUS_UNAVAILABLE, "it is not a master");
-}
-
-TEST_WITH(a_missing_right_to_ask_for_the_role_is_told, setup, teardown)
-{
-    expect_not_taken(*state, "-NOPERM this user has no permissions to run the 'role' command\r\n", STATUS_DENIED,
-                     "'role'");
-}
-
-TEST_WITH(a_refused_password_is_denied, setup, teardown)
-{
-    struct stage *stage = *state;
     struct err err;
     stage->address.user = strdup("u");
     assert_int_equal(address_set_password(&stage->address.password, "p", &err), STATUS_OK);

@@ -134,26 +134,32 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 
 /* --- Cases -------------------------------------------------------------------------------------------------------- */
 
-TEST_WITH(a_name_is_looked_up, setup, teardown)
+/* A case with a stage. */
+#define STAGE_TEST(name)                                                                                               \
+    static void name##_on(struct stage *stage);                                                                        \
+    TEST_WITH(name, setup, teardown)                                                                                   \
+    {                                                                                                                  \
+        name##_on(*state);                                                                                             \
+    }                                                                                                                  \
+    static void name##_on(struct stage *stage)
+
+STAGE_TEST(a_name_is_looked_up)
 {
-    struct stage *stage = *state;
     look_up(stage, "one");
     wait_answer(stage);
     assert_string_equal(stage->host, "127.0.0.1");
 }
 
-TEST_WITH(an_unknown_name_is_said_by_name, setup, teardown)
+STAGE_TEST(an_unknown_name_is_said_by_name)
 {
-    struct stage *stage = *state;
     look_up(stage, "nowhere.example");
     wait_answer(stage);
     assert_int_equal(stage->err.status, STATUS_UNAVAILABLE);
     assert_non_null(strstr(stage->err.message, "nowhere.example: "));
 }
 
-TEST_WITH(the_loop_runs_while_the_name_service_hangs, setup, teardown)
+STAGE_TEST(the_loop_runs_while_the_name_service_hangs)
 {
-    struct stage *stage = *state;
     struct event *tick = event_new(stage->base, -1, EV_PERSIST, on_tick, stage);
     hang(true);
     look_up(stage, "one");
@@ -167,9 +173,8 @@ TEST_WITH(the_loop_runs_while_the_name_service_hangs, setup, teardown)
     event_free(tick);
 }
 
-TEST_WITH(a_closed_lookup_stays_silent, setup, teardown)
+STAGE_TEST(a_closed_lookup_stays_silent)
 {
-    struct stage *stage = *state;
     hang(true);
     look_up(stage, "nowhere.example");
     wait_asked(1);
@@ -184,9 +189,8 @@ TEST_WITH(a_closed_lookup_stays_silent, setup, teardown)
     assert_int_equal(asked, 2);
 }
 
-TEST_WITH(too_many_hanging_lookups_are_refused, setup, teardown)
+STAGE_TEST(too_many_hanging_lookups_are_refused)
 {
-    struct stage *stage = *state;
     struct err err = {0};
     hang(true);
     int count = 0;
@@ -205,9 +209,8 @@ TEST_WITH(too_many_hanging_lookups_are_refused, setup, teardown)
     assert_int_equal(stage->answers, 1);
 }
 
-TEST_WITH(closing_does_not_wait_for_a_hanging_lookup, setup, teardown)
+STAGE_TEST(closing_does_not_wait_for_a_hanging_lookup)
 {
-    struct stage *stage = *state;
     struct err err;
     hang(true);
     look_up(stage, "one");
@@ -260,9 +263,8 @@ static struct connection *open_connection(struct stage *stage, struct address *a
     return connection;
 }
 
-TEST_WITH(a_connection_says_what_it_waited_for, setup, teardown)
+STAGE_TEST(a_connection_says_what_it_waited_for)
 {
-    struct stage *stage = *state;
     struct address address;
     struct err err;
     struct call call = {0};
@@ -275,9 +277,8 @@ TEST_WITH(a_connection_says_what_it_waited_for, setup, teardown)
 }
 
 /* Nobody listens at the first address of `two`. */
-TEST_WITH(each_address_of_a_name_is_tried, setup, teardown)
+STAGE_TEST(each_address_of_a_name_is_tried)
 {
-    struct stage *stage = *state;
     struct address address;
     struct err err;
     struct call call = {0};
