@@ -190,7 +190,8 @@ class Check:
         """The exit code."""
         spare, failed, unbegun = 0, [], []
         for name, seconds, commands in self.options.parts:
-            limit, begin = min(seconds + spare, self.end - time.monotonic()), time.monotonic()
+            begin = time.monotonic()
+            limit = min(3600 if self.options.no_gpu else seconds + spare, self.end - begin)  # seconds are a GPU machine's
             if limit < 5:
                 unbegun.append(name)
             elif not self.run_part(name, limit, commands):
