@@ -25,7 +25,7 @@ struct job_progress {
     uint64_t failed, copied, computed, tokens;
     uint64_t documents;
     uint64_t duplicate_ids; /* documents that have the id of an earlier one */
-    uint64_t truncated;     /* texts that lost their end in this process; through a queue, at least so many */
+    uint64_t truncated;     /* texts that lost their end in this process; through a queue, a lower bound */
     uint64_t too_large;     /* batches that did not fit into memory */
     double share;           /* of the input that is done, 0 to 1; negative: unknown */
     double left_s;          /* until everything is computed; negative: unknown */
