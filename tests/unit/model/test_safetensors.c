@@ -88,7 +88,7 @@ TEST(refuses_what_is_not_a_header)
 {
     refuse("", 0, STATUS_BAD_INPUT, "not valid JSON");
     refuse("[]", 0, STATUS_BAD_INPUT, "not a JSON object");
-    refuse("{} x", 0, STATUS_BAD_INPUT, "more text behind");
+    refuse("{} x", 0, STATUS_BAD_INPUT, "more text after");
     refuse("{\"a\":1}", 0, STATUS_BAD_INPUT, "tensor a is not an object");
     refuse("{\"\xff\":{}}", 0, STATUS_BAD_INPUT, "UTF-8");
     refuse("{\"a\\u0000b\":{}}", 0, STATUS_BAD_INPUT, "NUL");
