@@ -79,7 +79,7 @@ class Unread(HttpCase):
         self.drop_lines(daemon)
         lines = self.read_until(b" log_lines_dropped ").decode().splitlines()
         for line in lines[:-1]:  # the last one may be cut by the last read
-            self.assertRegex(line, rf"^{STAMP} (info|warn) [a-z_]+( [a-z0-9_]+=\S*)*$")
+            self.assertRegex(line, rf"^{STAMP} (info|warn) [a-z_]+( [a-z0-9_]+=(\"[^\"]*\"|\S*))*$")
         said = next(line for line in lines if " log_lines_dropped " in line)
         count, total = map(int, re.search(r"warn log_lines_dropped lines=(\d+) total=(\d+)$", said).groups())
         self.assertEqual((count, total), (self.dropped(), self.dropped()))
