@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int longer_first(const void *left, const void *right)
+static int longer_row_first(const void *left, const void *right)
 {
     const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
     if (a->tokens != b->tokens) { return a->tokens > b->tokens ? -1 : 1; }
@@ -25,7 +25,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
     if (!batch) { return NULL; }
     *batch = (struct batch){.rows = (struct row **)(batch + 1), .tokens = tokens};
     memcpy(batch->rows, rows, count * sizeof(struct row *));
-    qsort(batch->rows, count, sizeof(struct row *), longer_first);
+    qsort(batch->rows, count, sizeof(struct row *), longer_row_first);
 
     float *output = (float *)(batch->rows + count);
     uint32_t *start = (uint32_t *)(output + (size_t)count * dim), *length = start + count;

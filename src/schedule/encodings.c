@@ -23,7 +23,7 @@ static size_t json_room(const struct vector_run *run)
 }
 
 /* Shapes: one text is an array, `inputs` are an array of arrays. */
-static char *put_json(const struct vector_run *run, char *to)
+static char *put_json_vectors(const struct vector_run *run, char *to)
 {
     const float *next = run->floats;
     if (run->nested) { *to++ = '['; }
@@ -203,9 +203,12 @@ static const struct {
     char *(*put)(const struct vector_run *run, char *to);
     bool (*read)(const char *bytes, size_t length, struct buffer *floats);
 } encodings[ENCODING_COUNT] = {
-    [ENCODING_JSON] = {json_room, put_json, NULL},      [ENCODING_F32] = {f32_room, put_f32, read_f32},
-    [ENCODING_F16] = {f16_room, put_f16, read_f16},     [ENCODING_BASE64] = {base64_room, put_base64, read_base64},
-    [ENCODING_INT8] = {int8_room, put_int8, read_int8}, [ENCODING_UBINARY] = {ubinary_room, put_ubinary, read_ubinary},
+    [ENCODING_JSON] = {json_room, put_json_vectors, NULL},
+    [ENCODING_F32] = {f32_room, put_f32, read_f32},
+    [ENCODING_F16] = {f16_room, put_f16, read_f16},
+    [ENCODING_BASE64] = {base64_room, put_base64, read_base64},
+    [ENCODING_INT8] = {int8_room, put_int8, read_int8},
+    [ENCODING_UBINARY] = {ubinary_room, put_ubinary, read_ubinary},
 };
 
 const char *const encoding_words[ENCODING_COUNT + 2] = {"default",

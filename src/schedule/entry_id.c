@@ -63,7 +63,7 @@ bool request_name_parse(const char *text, size_t length, enum request_class *cla
 }
 
 /* Redis has made no entry id below this since 2001, so `12-34` is not a request's name. */
-static const uint64_t NAME_MS_LEAST = 1000000000000;
+static const uint64_t NAME_MS_MIN = 1000000000000;
 
 bool request_id_usable(const char *id, size_t length)
 {
@@ -73,7 +73,7 @@ bool request_id_usable(const char *id, size_t length)
     }
     enum request_class class;
     struct entry_id entry;
-    return !request_name_parse(id, length, &class, &entry) || entry.ms < NAME_MS_LEAST;
+    return !request_name_parse(id, length, &class, &entry) || entry.ms < NAME_MS_MIN;
 }
 
 bool decimal_parse(const char *text, size_t length, uint64_t *out)

@@ -53,14 +53,14 @@ typedef void (*parse_field)(struct parsing *parsing);
 /* --- for the parsers --- */
 
 /* Returns whether the value is this text. */
-static bool field_is(const struct parsing *parsing, const char *text)
+static bool value_is(const struct parsing *parsing, const char *text)
 {
     size_t length = strlen(text);
     return parsing->field->value_length == length && memcmp(parsing->field->value, text, length) == 0;
 }
 
 /* Reads a number from `least` to `most`. False if it is not one: the request has failed. */
-static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most, uint64_t *out)
+static bool parse_in_range(struct parsing *parsing, uint64_t least, uint64_t most, uint64_t *out)
 {
     if (decimal_parse(parsing->field->value, parsing->field->value_length, out) && *out >= least && *out <= most) {
         return true;
@@ -74,14 +74,14 @@ static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most,
 static void parse_count(struct parsing *parsing, uint32_t least, uint32_t most, uint32_t *out)
 {
     uint64_t number;
-    if (parse_number(parsing, least, most, &number)) { *out = (uint32_t)number; }
+    if (parse_in_range(parsing, least, most, &number)) { *out = (uint32_t)number; }
 }
 
 /* Reads 0 or 1. If it is neither, the request has failed. */
-static void parse_switch(struct parsing *parsing, bool *out)
+static void parse_zero_or_one(struct parsing *parsing, bool *out)
 {
-    *out = field_is(parsing, "1");
-    if (!*out && !field_is(parsing, "0")) {
+    *out = value_is(parsing, "1");
+    if (!*out && !value_is(parsing, "0")) {
         request_fail(parsing->request, CODE_BAD_REQUEST, "%s: 0 or 1", parsing->name);
     }
 }
@@ -149,7 +149,7 @@ static void parse_own_first_at(struct parsing *parsing)
     uint64_t ms;
     if (!parsing->request->identity.borrowed_name) {
         refuse_own(parsing);
-    } else if (parse_number(parsing, 0, UINT64_MAX, &ms)) {
+    } else if (parse_in_range(parsing, 0, UINT64_MAX, &ms)) {
         request_submitted(parsing->request, ms);
     }
 }
@@ -248,8 +248,8 @@ static void parse_notify(struct parsing *parsing)
         parsing->field = whole;
         if (good) { return; }
     }
-    request->output.notify = field_is(parsing, "1");
-    if (!request->output.notify && !field_is(parsing, "0")) {
+    request->output.notify = value_is(parsing, "1");
+    if (!request->output.notify && !value_is(parsing, "0")) {
         request_fail(request, CODE_BAD_REQUEST, "notify: 0, 1 or stream:<name>, with 1 to %d of a-z 0-9 _ . -",
                      RESULTS_NAME_MAX);
     }
@@ -312,7 +312,7 @@ static uint64_t from_first(const struct request *request, uint64_t ms)
 static void parse_delay(struct parsing *parsing)
 {
     uint64_t ms;
-    if (parse_number(parsing, 0, DELAY_MAX_MS, &ms) && ms > 0) {
+    if (parse_in_range(parsing, 0, DELAY_MAX_MS, &ms) && ms > 0) {
         parsing->request->lifetime.due_at_ms = from_first(parsing->request, ms);
     }
 }
@@ -320,7 +320,7 @@ static void parse_delay(struct parsing *parsing)
 static void parse_expires_in(struct parsing *parsing)
 {
     uint64_t ms;
-    if (parse_number(parsing, 1, EXPIRES_MAX_MS, &ms)) {
+    if (parse_in_range(parsing, 1, EXPIRES_MAX_MS, &ms)) {
         parsing->request->lifetime.expires_at_ms = from_first(parsing->request, ms);
     }
 }
@@ -340,7 +340,7 @@ static void parse_task(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
     int task = 0;
-    while (task < TASK_COUNT && !field_is(parsing, task_names[task])) { task++; }
+    while (task < TASK_COUNT && !value_is(parsing, task_names[task])) { task++; }
     if (task < TASK_COUNT && head_does(rules->head, (enum request_task)task)) {
         parsing->request->task = (enum request_task)task;
     } else {
@@ -352,7 +352,7 @@ static void parse_task(struct parsing *parsing)
 }
 
 /* Copies a text. If it is not one, the request has failed. */
-static void copy_text(struct parsing *parsing, const char **to, uint32_t *bytes)
+static void copy_request_text(struct parsing *parsing, const char **to, uint32_t *bytes)
 {
     const struct entry_field *field = parsing->field;
     struct request *request = parsing->request;
@@ -369,14 +369,14 @@ static void copy_text(struct parsing *parsing, const char **to, uint32_t *bytes)
     }
 }
 
-static void parse_text(struct parsing *parsing)
+static void parse_one_text(struct parsing *parsing)
 {
-    copy_text(parsing, &parsing->request->rows[0].text, &parsing->request->rows[0].text_bytes);
+    copy_request_text(parsing, &parsing->request->rows[0].text, &parsing->request->rows[0].text_bytes);
 }
 
 static void parse_query(struct parsing *parsing)
 {
-    copy_text(parsing, &parsing->request->query, &parsing->request->query_bytes);
+    copy_request_text(parsing, &parsing->request->query, &parsing->request->query_bytes);
 }
 
 static void fail_inputs(struct parsing *parsing)
@@ -435,7 +435,7 @@ static void parse_encoding(struct parsing *parsing)
     char known[128] = "";
     for (int i = 0; i < ENCODING_COUNT; i++) {
         const char *name = encoding_name((enum encoding)i);
-        if (field_is(parsing, name)) {
+        if (value_is(parsing, name)) {
             parsing->request->output.encoding = (enum encoding)i;
             return;
         }
@@ -447,17 +447,17 @@ static void parse_encoding(struct parsing *parsing)
 
 static void parse_truncate(struct parsing *parsing)
 {
-    parse_switch(parsing, &parsing->request->truncate);
+    parse_zero_or_one(parsing, &parsing->request->truncate);
 }
 
 static void parse_normalize(struct parsing *parsing)
 {
-    parse_switch(parsing, &parsing->request->output.normalize);
+    parse_zero_or_one(parsing, &parsing->request->output.normalize);
 }
 
 static void parse_raw(struct parsing *parsing)
 {
-    parse_switch(parsing, &parsing->request->output.raw);
+    parse_zero_or_one(parsing, &parsing->request->output.raw);
 }
 
 static void parse_top_n(struct parsing *parsing)
@@ -484,7 +484,7 @@ static void parse_prompt(struct parsing *parsing)
         return;
     }
     for (uint32_t i = 0; i < rules->prompt_count; i++) {
-        if (field_is(parsing, rules->prompts[i].name)) {
+        if (value_is(parsing, rules->prompts[i].name)) {
             parsing->request->prompt = rules->prompts[i].text;
             parsing->request->prompt_bytes = (uint32_t)strlen(rules->prompts[i].text);
             return;
@@ -496,7 +496,7 @@ static void parse_prompt(struct parsing *parsing)
 static void parse_model(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
-    if (!field_is(parsing, rules->model_name) && !field_is(parsing, rules->model_id)) {
+    if (!value_is(parsing, rules->model_name) && !value_is(parsing, rules->model_id)) {
         request_fail(parsing->request, CODE_WRONG_MODEL, "model: this queue serves %.80s (%.40s)", rules->model_name,
                      rules->model_id);
     }
@@ -504,7 +504,7 @@ static void parse_model(struct parsing *parsing)
 
 /* --- The table --- */
 
-static void refuse_request(struct parsing *parsing)
+static void refuse_unsupported(struct parsing *parsing)
 {
     request_fail(parsing->request, CODE_BAD_REQUEST, "%s: not supported yet by this version", parsing->name);
 }
@@ -533,7 +533,7 @@ enum {
     FIELD(TRACESTATE, "tracestate", parse_tracestate, ALL) /* after traceparent: it means nothing alone */             \
     FIELD(CANCEL, "cancel", parse_cancel, ALL)                                                                         \
     FIELD(TASK, "task", parse_task, ALL) /* before the fields that not every task has */                               \
-    FIELD(TEXT, "text", parse_text, TEXTS)                                                                             \
+    FIELD(TEXT, "text", parse_one_text, TEXTS)                                                                             \
     FIELD(QUERY, "query", parse_query, RERANK)                                                                         \
     FIELD(INPUTS, "inputs", parse_inputs, ALL)                                                                         \
     FIELD(TTL, "ttl", parse_ttl, ALL)                                                                                  \
@@ -551,7 +551,7 @@ enum {
     FIELD(INTO, "into", parse_into, EMBED)                                                                             \
     FIELD(INTO_FIELD, "into_field", parse_into_field, EMBED)                                                           \
     FIELD(MODEL, "model", parse_model, ALL)                                                                            \
-    FIELD(PAIRS, "pairs", refuse_request, ALL)
+    FIELD(PAIRS, "pairs", refuse_unsupported, ALL)
 
 enum field {
 #define FIELD(id, name, parser, tasks) FIELD_##id,
@@ -633,7 +633,7 @@ static void collect_fields(struct fields *fields, const struct entry *entry, con
     }
 }
 
-static uint32_t count_rows(const struct fields *fields)
+static uint32_t count_texts(const struct fields *fields)
 {
     if (fields->known[FIELD_TEXT]) { return 1; }
     bool readable = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK;
@@ -670,7 +670,7 @@ static size_t copied_bytes(const struct fields *fields, const struct request_rul
 
 /* Writes the beginning of a name; `?` replaces a comma, each byte that is not printable, and an empty name. Returns the
  * end of it. */
-static char *put_name(const struct entry_field *field, char *to)
+static char *put_field_name(const struct entry_field *field, char *to)
 {
     const char *end = to + IGNORED_NAME_BYTES;
     if (field->name_length == 0) { *to++ = '?'; }
@@ -693,7 +693,7 @@ static void name_ignored(const struct fields *fields, struct request *request, c
     request->identity.ignored = to;
     for (uint32_t i = 0; i < fields->ignored_count && i < IGNORED_NAMES_MAX; i++) {
         if (i > 0) { *to++ = ','; }
-        to = put_name(fields->ignored[i], to);
+        to = put_field_name(fields->ignored[i], to);
     }
     if (fields->ignored_count > IGNORED_NAMES_MAX) {
         memcpy(to, ",...", 4);
@@ -778,7 +778,7 @@ static void check_together(const struct fields *fields, struct request *request)
 }
 
 /* Checks every field and takes it over; the first error becomes the request's code and message. Shapes: request->rows
- * [count_rows], copy [copied_bytes], both written; the request keeps slices of it. */
+ * [count_texts], copy [copied_bytes], both written; the request keeps slices of it. */
 static void apply_fields(const struct fields *fields, const struct request_rules *rules, struct request *request,
                          char *copy)
 {
@@ -806,7 +806,7 @@ static void apply_fields(const struct fields *fields, const struct request_rules
 
 /* --- The request --- */
 
-static void set_defaults(struct request *request, const struct request_rules *rules, const struct entry *entry)
+static void set_request_defaults(struct request *request, const struct request_rules *rules, const struct entry *entry)
 {
     request->identity.class = entry->class;
     request->identity.entry = entry->id;
@@ -878,7 +878,7 @@ struct request *request_parse(const struct request_rules *rules, const struct en
 {
     struct fields fields;
     collect_fields(&fields, entry, rules);
-    uint32_t row_count = count_rows(&fields);
+    uint32_t row_count = count_texts(&fields);
     size_t head = sizeof(struct request) + row_count * sizeof(struct row);
     size_t size = head + copied_bytes(&fields, rules);
     struct request *request = malloc(size);
@@ -888,7 +888,7 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     request->row_count = request->rows_left = row_count;
     for (uint32_t i = 0; i < row_count; i++) { request->rows[i].request = request; }
     request->lifetime.received_ns = now_ns;
-    set_defaults(request, rules, entry);
+    set_request_defaults(request, rules, entry);
     judge_entry(request, entry, &fields);
     apply_fields(&fields, rules, request, (char *)request + head);
     estimate_weight(request, size);

@@ -25,7 +25,7 @@ void held_close(struct held *held)
     *held = (struct held){0};
 }
 
-static uint32_t bucket_of(const struct held *held, enum request_class class, struct entry_id id)
+static uint32_t held_bucket(const struct held *held, enum request_class class, struct entry_id id)
 {
     uint64_t mixed = (id.ms * 3 + class) * 0x9e3779b97f4a7c15u + id.seq;
     mixed = (mixed ^ mixed >> 32) * 0xd6e8feb86659fd93u;
@@ -34,7 +34,7 @@ static uint32_t bucket_of(const struct held *held, enum request_class class, str
 
 struct request *held_find(const struct held *held, enum request_class class, struct entry_id id)
 {
-    struct request *request = held->buckets[bucket_of(held, class, id)];
+    struct request *request = held->buckets[held_bucket(held, class, id)];
     while (request && (request->identity.class != class || entry_id_compare(request->identity.entry, id) != 0)) {
         request = request->chain;
     }
@@ -53,7 +53,7 @@ static void grow_table(struct held *held)
     for (uint32_t i = 0; i <= old; i++) {
         for (struct request *request = before[i], *next; request != NULL; request = next) {
             next = request->chain;
-            uint32_t at = bucket_of(held, request->identity.class, request->identity.entry);
+            uint32_t at = held_bucket(held, request->identity.class, request->identity.entry);
             request->chain = buckets[at];
             buckets[at] = request;
         }
@@ -80,7 +80,7 @@ struct held_sum held_all(const struct held *held)
 void held_add(struct held *held, struct request *request)
 {
     if (held->count > held->mask) { grow_table(held); }
-    uint32_t at = bucket_of(held, request->identity.class, request->identity.entry);
+    uint32_t at = held_bucket(held, request->identity.class, request->identity.entry);
     request->chain = held->buckets[at];
     held->buckets[at] = request;
     held->count++;
@@ -92,7 +92,7 @@ void held_add(struct held *held, struct request *request)
 
 void held_remove(struct held *held, struct request *request)
 {
-    struct request **at = &held->buckets[bucket_of(held, request->identity.class, request->identity.entry)];
+    struct request **at = &held->buckets[held_bucket(held, request->identity.class, request->identity.entry)];
     while (*at != request) { at = &(*at)->chain; }
     *at = request->chain;
     held->count--;

@@ -34,7 +34,7 @@ static enum inputs_problem scan_escape(struct scanner *scanner)
 }
 
 /* Reads one string, from after its opening quote. */
-static enum inputs_problem scan_string(struct scanner *scanner)
+static enum inputs_problem scan_input_string(struct scanner *scanner)
 {
     struct lexer *lexer = &scanner->lexer;
     for (;;) {
@@ -69,7 +69,7 @@ static enum inputs_problem scan_text(struct scanner *scanner, uint32_t index)
     size_t before = scanner->copied;
     lexer_skip_space(&scanner->lexer);
     if (!lexer_take(&scanner->lexer, '"')) { return begins_value(scanner) ? INPUTS_NOT_TEXT : INPUTS_NOT_JSON; }
-    enum inputs_problem problem = scan_string(scanner);
+    enum inputs_problem problem = scan_input_string(scanner);
     if (problem == INPUTS_OK && scanner->copied == before) { return INPUTS_EMPTY_TEXT; }
     if (problem == INPUTS_OK && scanner->rows) {
         scanner->rows[index].text = scanner->copy + before;
@@ -94,8 +94,8 @@ static enum inputs_problem scan_texts(struct scanner *scanner, struct inputs *in
     }
 }
 
-static enum inputs_problem scan_array(struct scanner *scanner, struct inputs *inputs, uint32_t most_texts,
-                                      size_t most_bytes)
+static enum inputs_problem scan_inputs(struct scanner *scanner, struct inputs *inputs, uint32_t most_texts,
+                                       size_t most_bytes)
 {
     lexer_skip_space(&scanner->lexer);
     if (!lexer_take(&scanner->lexer, '[')) { return begins_value(scanner) ? INPUTS_NOT_ARRAY : INPUTS_NOT_JSON; }
@@ -111,7 +111,7 @@ struct inputs inputs_measure(const char *json, size_t length, uint32_t most_text
 {
     struct scanner scanner = {.lexer = {json, json + length}, .valid_end = json + utf8_valid_prefix(json, length)};
     struct inputs inputs = {0};
-    inputs.problem = scan_array(&scanner, &inputs, most_texts, most_bytes);
+    inputs.problem = scan_inputs(&scanner, &inputs, most_texts, most_bytes);
     inputs.bytes = scanner.copied;
     inputs.at = (size_t)(scanner.lexer.at - json);
     return inputs;
@@ -121,5 +121,5 @@ void inputs_decode(const char *json, size_t length, char *copy, struct row *rows
 {
     struct scanner scanner = {.lexer = {json, json + length}, .valid_end = json + length, .copy = copy, .rows = rows};
     struct inputs inputs = {0};
-    inputs.problem = scan_array(&scanner, &inputs, UINT32_MAX, SIZE_MAX);
+    inputs.problem = scan_inputs(&scanner, &inputs, UINT32_MAX, SIZE_MAX);
 }

@@ -75,7 +75,7 @@ void leave_drain(struct worker *worker, uint64_t timeout_ms, enum status status)
     leave_unstarted(worker);
 }
 
-static void send_release(struct worker *worker, bool last)
+static void release_some(struct worker *worker, bool last)
 {
     struct action *action = worker_act(worker, ACTION_RELEASE);
     if (!action) { return; }
@@ -106,7 +106,7 @@ static void advance_drain(struct worker *worker)
     } else if (!worker->connected && nothing_held) { /* there is no server to tell */
         exit_worker(worker, true);
     } else if (worker_may_call(worker) && !worker->leave.releasing && nothing_held && is_quiet(worker)) {
-        send_release(worker, true);
+        release_some(worker, true);
     }
 }
 
@@ -115,7 +115,7 @@ static void advance_drain(struct worker *worker)
 void leave_advance(struct worker *worker)
 {
     if (worker_may_call(worker) && !worker->leave.releasing && worker->leave.to_release.first) {
-        send_release(worker, false);
+        release_some(worker, false);
     }
     if (worker->leave.draining) {
         advance_drain(worker);

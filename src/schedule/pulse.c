@@ -14,7 +14,7 @@ static uint32_t pulse_ms(const struct worker *worker)
     return quarter == 0 ? 1 : quarter < PULSE_MS ? quarter : PULSE_MS;
 }
 
-static enum housekeeper_rank rank_of(const struct worker *worker)
+static enum housekeeper_rank housekeeper_rank_of(const struct worker *worker)
 {
     if (!worker_takes_more(worker)) { return RANK_NONE; }
     if (worker->quiet) { return RANK_PUBLISHES; }
@@ -35,7 +35,7 @@ static struct heartbeat make_heartbeat(const struct worker *worker)
         .rows_per_s = pace_rows_per_s(worker),
         .max_inputs = worker->options.rules.max_inputs,
         .max_text_bytes = worker->options.rules.max_text_bytes,
-        .rank = rank_of(worker),
+        .rank = housekeeper_rank_of(worker),
         .elected_ms = 3 * pulse_ms(worker),
     };
 }
@@ -77,7 +77,7 @@ uint64_t pulse_due(const struct worker *worker)
 void pulse_advance(struct worker *worker)
 {
     bool leaves = !worker_takes_more(worker) && worker->held.count == 0;
-    bool gives_up = worker->pulse.last.housekeeper && rank_of(worker) < worker->pulse.told_rank;
+    bool gives_up = worker->pulse.last.housekeeper && housekeeper_rank_of(worker) < worker->pulse.told_rank;
     if (worker->pulse.out || leaves || (worker->now < pulse_due(worker) && !gives_up)) { return; }
     struct action *action = worker_act(worker, ACTION_PULSE);
     if (!action) { return; }

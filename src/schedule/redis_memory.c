@@ -25,7 +25,7 @@ enum {
     SHARERS_MIN = 8,           /* the least number of parts into which that is divided */
 };
 
-static uint32_t count_workers(const struct worker *worker)
+static uint32_t count_queue_workers(const struct worker *worker)
 {
     return worker->pulse.last.workers > 1 ? worker->pulse.last.workers : 1;
 }
@@ -33,7 +33,7 @@ static uint32_t count_workers(const struct worker *worker)
 /* The number of workers of all this daemon's queues, if all daemons serve the same queues. */
 static uint32_t count_sharers(const struct worker *worker)
 {
-    return count_workers(worker) * (worker->options.queues > 1 ? worker->options.queues : 1);
+    return count_queue_workers(worker) * (worker->options.queues > 1 ? worker->options.queues : 1);
 }
 
 static uint64_t ceiling_bytes(const struct worker *worker)
@@ -86,7 +86,7 @@ uint64_t memory_look_ms(const struct worker *worker)
 {
     enum { REGULAR_MS = 1000 };
     const struct redis_memory *memory = &worker->memory;
-    uint64_t look_ms = (uint64_t)LOOK_MS * count_workers(worker);
+    uint64_t look_ms = (uint64_t)LOOK_MS * count_queue_workers(worker);
     bool scarce = is_critical(worker) ? memory->turn_begins < TURN_MAX : bytes_left(worker) < memory->allowed / 2;
     return scarce && look_ms < REGULAR_MS && work_waits(worker) ? look_ms : REGULAR_MS;
 }
@@ -122,7 +122,7 @@ static void next_turn(struct worker *worker)
     }
 }
 
-static enum memory_level level_of(const struct pulse *pulse)
+static enum memory_level memory_level_of(const struct pulse *pulse)
 {
     double used = (double)pulse->used_bytes * 100, most = (double)pulse->most_bytes;
     if (most <= 0 || used < most * MEMORY_LOW_PERCENT) { return MEMORY_ROOM; }
@@ -137,7 +137,7 @@ void memory_pulsed(struct worker *worker)
     uint32_t parts = count_sharers(worker) > SHARERS_MIN ? count_sharers(worker) : SHARERS_MIN;
     bool anew = !is_critical(worker);
     memory->ended_then = memory->ended_asked;
-    memory->level = level_of(&worker->pulse.last);
+    memory->level = memory_level_of(&worker->pulse.last);
     memory->allowed = most == 0 ? UINT64_MAX : (room < unseen ? room : unseen) / parts;
     if (!is_critical(worker)) { return; }
     if (anew) { /* not at once above the ceiling: the worker may be one that restarts again and again */

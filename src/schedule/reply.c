@@ -86,7 +86,7 @@ static size_t floats_room(const struct request *request)
     return encoding_room(request->output.encoding, &run);
 }
 
-static void put_floats(struct buffer *to, const struct request *request)
+static void put_vectors(struct buffer *to, const struct request *request)
 {
     struct vector_run run = run_of(request);
     char *start = buffer_reserve(to, floats_room(request));
@@ -142,8 +142,8 @@ static const struct form {
     size_t (*room)(const struct request *request);
     void (*put)(struct buffer *to, const struct request *request);
 } forms[TASK_COUNT + 1] = {
-    [TASK_EMBED] = {"embedding", floats_room, put_floats},
-    [TASK_RERANK] = {"scores", floats_room, put_floats},
+    [TASK_EMBED] = {"embedding", floats_room, put_vectors},
+    [TASK_RERANK] = {"scores", floats_room, put_vectors},
     [TASK_CLASSIFY] = {"labels", labels_room, put_labels},
     [TASK_COUNT] = {"top", top_room, put_top},
 };

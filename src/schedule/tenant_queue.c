@@ -63,30 +63,30 @@ void tenant_queue_unlink(struct row *row)
     row->next = row->previous = NULL;
 }
 
-static void put_at(struct tenant_heap *heap, uint32_t index, struct tenant_queue *queue)
+static void place_in_heap(struct tenant_heap *heap, uint32_t index, struct tenant_queue *queue)
 {
     heap->queues[index] = queue;
     queue->index = index;
 }
 
-static void sift_up(struct tenant_heap *heap, struct tenant_queue *queue)
+static void sift_queue_up(struct tenant_heap *heap, struct tenant_queue *queue)
 {
     uint32_t index = queue->index;
     for (; index > 0 && heap->queues[(index - 1) / 2]->had > queue->had; index = (index - 1) / 2) {
-        put_at(heap, index, heap->queues[(index - 1) / 2]);
+        place_in_heap(heap, index, heap->queues[(index - 1) / 2]);
     }
-    put_at(heap, index, queue);
+    place_in_heap(heap, index, queue);
 }
 
-static void sift_down(struct tenant_heap *heap, struct tenant_queue *queue)
+static void sift_queue_down(struct tenant_heap *heap, struct tenant_queue *queue)
 {
     uint32_t index = queue->index;
     for (uint32_t child; (child = 2 * index + 1) < heap->count; index = child) {
         if (child + 1 < heap->count && heap->queues[child + 1]->had < heap->queues[child]->had) { child++; }
         if (heap->queues[child]->had >= queue->had) { break; }
-        put_at(heap, index, heap->queues[child]);
+        place_in_heap(heap, index, heap->queues[child]);
     }
-    put_at(heap, index, queue);
+    place_in_heap(heap, index, queue);
 }
 
 bool tenant_heap_reserve(struct tenant_heap *heap, uint32_t count)
@@ -102,25 +102,25 @@ bool tenant_heap_reserve(struct tenant_heap *heap, uint32_t count)
 
 void tenant_heap_add(struct tenant_heap *heap, struct tenant_queue *queue)
 {
-    put_at(heap, heap->count++, queue);
-    sift_up(heap, queue);
+    place_in_heap(heap, heap->count++, queue);
+    sift_queue_up(heap, queue);
 }
 
 void tenant_heap_remove(struct tenant_heap *heap, struct tenant_queue *queue)
 {
     struct tenant_queue *last = heap->queues[--heap->count];
     if (last == queue) { return; }
-    put_at(heap, queue->index, last);
+    place_in_heap(heap, queue->index, last);
     tenant_heap_update(heap, last);
 }
 
 void tenant_heap_update(struct tenant_heap *heap, struct tenant_queue *queue)
 {
-    sift_up(heap, queue);
-    sift_down(heap, queue);
+    sift_queue_up(heap, queue);
+    sift_queue_down(heap, queue);
 }
 
-static uint32_t bucket_of(enum request_class class, const char *tenant)
+static uint32_t tenant_bucket(enum request_class class, const char *tenant)
 {
     uint32_t hash = 2166136261u + class; /* FNV-1a: names are short */
     for (; *tenant != '\0'; tenant++) { hash = (hash ^ (unsigned char)*tenant) * 16777619u; }
@@ -129,7 +129,7 @@ static uint32_t bucket_of(enum request_class class, const char *tenant)
 
 struct tenant_queue *tenant_table_find(const struct tenant_table *table, enum request_class class, const char *tenant)
 {
-    struct tenant_queue *queue = table->buckets[bucket_of(class, tenant)];
+    struct tenant_queue *queue = table->buckets[tenant_bucket(class, tenant)];
     while (queue && (queue->class != class || strcmp(queue->tenant, tenant) != 0)) { queue = queue->chain; }
     return queue;
 }
@@ -140,7 +140,7 @@ struct tenant_queue *tenant_table_make(struct tenant_table *table, enum request_
     if (queue) { return queue; }
     queue = calloc(1, sizeof(*queue));
     if (!queue) { return NULL; }
-    struct tenant_queue **bucket = &table->buckets[bucket_of(class, tenant)];
+    struct tenant_queue **bucket = &table->buckets[tenant_bucket(class, tenant)];
     queue->class = class;
     memcpy(queue->tenant, tenant, strlen(tenant) + 1);
     queue->chain = *bucket;
@@ -150,7 +150,7 @@ struct tenant_queue *tenant_table_make(struct tenant_table *table, enum request_
 
 void tenant_table_end(struct tenant_table *table, struct tenant_queue *queue)
 {
-    struct tenant_queue **at = &table->buckets[bucket_of(queue->class, queue->tenant)];
+    struct tenant_queue **at = &table->buckets[tenant_bucket(queue->class, queue->tenant)];
     while (*at != queue) { at = &(*at)->chain; }
     *at = queue->chain;
     free(queue);

@@ -18,7 +18,7 @@ void tune_begin(struct tune *tune, uint32_t target_ms)
     *tune = (struct tune){.target_ns = target_ms * NS_PER_MS, .share = share_first};
 }
 
-static uint32_t bucket_of(uint64_t latency_ms)
+static uint32_t latency_bucket(uint64_t latency_ms)
 {
     double place = latency_ms <= 1 ? 0 : ceil(log2((double)latency_ms) * PER_DOUBLING);
     return place < TUNE_BUCKETS ? (uint32_t)place : TUNE_BUCKETS - 1;
@@ -44,8 +44,8 @@ static void adjust_share(struct tune *tune)
 void tune_answered(struct tune *tune, uint64_t latency_ms, uint64_t now_ns)
 {
     if (tune->seen == 0) { tune->ends_ns = now_ns + PERIOD_MS * NS_PER_MS; }
-    tune->buckets[bucket_of(latency_ms)]++;
-    if (++tune->seen < TUNE_SEEN_LEAST || now_ns < tune->ends_ns) { return; }
+    tune->buckets[latency_bucket(latency_ms)]++;
+    if (++tune->seen < TUNE_SEEN_MIN || now_ns < tune->ends_ns) { return; }
     tune->p99_ms = percentile_99(tune);
     if (tune->target_ns != 0) { adjust_share(tune); }
     memset(tune->buckets, 0, sizeof tune->buckets);

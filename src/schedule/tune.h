@@ -13,8 +13,8 @@
 #include "engine/cost.h"
 
 enum {
-    TUNE_BUCKETS = 192,   /* 8 per doubling of the latency, from 1 ms on */
-    TUNE_SEEN_LEAST = 200 /* latencies before a percentile means something */
+    TUNE_BUCKETS = 192, /* 8 per doubling of the latency, from 1 ms on */
+    TUNE_SEEN_MIN = 200 /* latencies before a percentile means something */
 };
 
 /* Recent latencies, and the share that follows from them. */

@@ -52,7 +52,7 @@ bool rows_same_ids(const struct row *a, const struct row *b)
 /* --- tenants --- */
 
 /* The queue of a row's tenant; NULL if it has none. */
-static struct tenant_queue *find_queue(struct window *window, const struct row *row)
+static struct tenant_queue *find_tenant_queue(struct window *window, const struct row *row)
 {
     const struct request *request = row->request;
     if (request->identity.tenant[0] == '\0') { return &class_of(window, row)->plain; }
@@ -60,10 +60,10 @@ static struct tenant_queue *find_queue(struct window *window, const struct row *
 }
 
 /* If there is no memory for a queue, the row waits with those that have no tenant. */
-static struct tenant_queue *make_queue(struct window *window, const struct row *row)
+static struct tenant_queue *make_tenant_queue(struct window *window, const struct row *row)
 {
     struct window_class *class = class_of(window, row);
-    struct tenant_queue *queue = find_queue(window, row);
+    struct tenant_queue *queue = find_tenant_queue(window, row);
     if (queue) { return queue; }
     if (tenant_heap_reserve(&class->heap, class->tenants + 1)) {
         queue = tenant_table_make(&window->queues, row->request->identity.class, row->request->identity.tenant);
@@ -84,10 +84,10 @@ static void enter_heap(struct window_class *class, struct tenant_queue *queue)
 }
 
 /* The queue that a row joins. */
-static struct tenant_queue *join_queue(struct window *window, const struct row *row)
+static struct tenant_queue *join_tenant_queue(struct window *window, const struct row *row)
 {
     struct window_class *class = class_of(window, row);
-    struct tenant_queue *queue = make_queue(window, row);
+    struct tenant_queue *queue = make_tenant_queue(window, row);
     if (!class_waits(class) && class->had < window->level) { class->had = window->level; }
     if (queue->first) { return queue; }
     if (queue->had < class->level) { queue->had = class->level; }
@@ -96,7 +96,7 @@ static struct tenant_queue *join_queue(struct window *window, const struct row *
 }
 
 /* A queue without rows stays until the current call ends: rows may come back. */
-static void leave_queue(struct window *window, struct row *row)
+static void leave_tenant_queue(struct window *window, struct row *row)
 {
     struct window_class *class = class_of(window, row);
     struct tenant_queue *queue = row->queue;
@@ -122,10 +122,10 @@ static void end_idle(struct window *window)
 
 /* --- rows --- */
 
-static void add_tokens(struct window *window, const struct row *row, int64_t tokens)
+static void book_tokens(struct window *window, const struct row *row, int64_t tokens)
 {
     struct window_class *class = class_of(window, row);
-    struct tenant_queue *queue = row->queue == &window->overdue ? find_queue(window, row) : row->queue;
+    struct tenant_queue *queue = row->queue == &window->overdue ? find_tenant_queue(window, row) : row->queue;
     class->had += (uint64_t)tokens * class_cost[row->request->identity.class]; /* negative tokens subtract */
     if (!queue) { return; }
     queue->had += (uint64_t)tokens;
@@ -147,27 +147,27 @@ void window_push(struct window *window, struct row *row, uint64_t now_ns)
 {
     row->waiting_ns = now_ns;
     row->passed_over = 0;
-    tenant_queue_push_last(join_queue(window, row), row);
+    tenant_queue_push_last(join_tenant_queue(window, row), row);
     count_in(window, row);
 }
 
 void window_put_back(struct window *window, struct row *row)
 {
-    tenant_queue_push_first(join_queue(window, row), row);
+    tenant_queue_push_first(join_tenant_queue(window, row), row);
     count_in(window, row);
 }
 
 void window_hold(struct window *window, struct row *row)
 {
-    add_tokens(window, row, row->tokens);
-    leave_queue(window, row);
+    book_tokens(window, row, row->tokens);
+    leave_tenant_queue(window, row);
     row->in_hand = true;
 }
 
 void window_unhold(struct window *window, struct row *row)
 {
     struct tenant_queue *queue = row->passed_over < WINDOW_PASSED_OVER ? row->queue : &window->overdue;
-    add_tokens(window, row, -(int64_t)row->tokens);
+    book_tokens(window, row, -(int64_t)row->tokens);
     row->in_hand = false;
     if (!queue->first && queue != &window->overdue) { enter_heap(class_of(window, row), queue); }
     tenant_queue_push_first(queue, row);
@@ -175,7 +175,7 @@ void window_unhold(struct window *window, struct row *row)
 
 static void window_leave(struct window *window, struct row *row)
 {
-    if (!row->in_hand) { leave_queue(window, row); }
+    if (!row->in_hand) { leave_tenant_queue(window, row); }
     row->in_hand = false;
     row->queue = NULL;
     window->rows--;

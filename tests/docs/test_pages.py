@@ -92,7 +92,7 @@ class Pages(unittest.TestCase):
         fields = re.findall(r'(?m)^    FIELD\(\w+, "(\w+)", (\w+), (\w+)\)', code)
         self.assertGreater(len(fields), 25)
         own = {name for name, _, _ in fields if name.startswith("_")}
-        known = {name: tasks for name, parser, tasks in fields if name not in own and parser != "refuse_request"}
+        known = {name: tasks for name, parser, tasks in fields if name not in own and parser != "refuse_unsupported"}
         tables = re.findall(r"(?m)^\| field \| default \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)", PROTOCOL)
         explained = re.findall(r"(?m)^\| `(\w+)` \|", "".join(tables))
         self.assertEqual(sorted([*explained, "cancel"]), sorted(known))
