@@ -1,4 +1,5 @@
-/* docs/protocol.md is normative, so it must name every code and every field; docs/workers.md must name every script. */
+/* docs/protocol.md is normative, so it must name every code; docs/workers.md must name every script. tests/docs
+ * compares the fields. */
 #include "base/file.h"
 #include "redis/scripts.h"
 #include "schedule/request.h"
@@ -29,23 +30,6 @@ TEST(names_every_code)
     for (int code = CODE_NONE + 1; code < CODE_COUNT; code++) {
         expect_named(&doc, PROTOCOL, reply_code_name((enum reply_code)code));
     }
-    buffer_free(&doc);
-}
-
-/* The table of fields is private to schedule/, so its rows are read from the source. */
-TEST(names_every_field)
-{
-    struct buffer doc = read_source(PROTOCOL), source = read_source(TEST_SOURCE_DIR "/src/schedule/fields.c");
-    static const char row[] = "    FIELD(";
-    int found = 0;
-    for (const char *at = strstr(source.data, row); at; at = strstr(at + 1, row)) {
-        char name[32];
-        assert_int_equal(sscanf(at, "    FIELD(%*[A-Z_], \"%31[a-z_]\"", name), 1);
-        expect_named(&doc, PROTOCOL, name);
-        found++;
-    }
-    assert_true(found >= 25);
-    buffer_free(&source);
     buffer_free(&doc);
 }
 

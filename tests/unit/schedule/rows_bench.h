@@ -246,6 +246,14 @@ static inline void rows_prepare_all(void)
     while (waiting(ACTION_PREPARE) > 0) { rows_answer(take(ACTION_PREPARE)); }
 }
 
+/* Runs everything, after the fixed window has ended. */
+static inline void rows_run_window(void)
+{
+    rows_prepare_all();
+    tick_after_ms(5);
+    rows_run_all();
+}
+
 /* BEGIN_WITH for rows_begin. */
 #define ROWS_BEGIN_WITH(options, ...)                                                                                  \
     do {                                                                                                               \

@@ -211,97 +211,93 @@ WORKER_TEST(an_unread_entry_is_poison)
 
 enum { COUNT = 3 };
 
-struct process {
+static struct process {
     struct exclusive_worker workers[COUNT];
     struct exclusive exclusive;
     enum turn told[COUNT];
     uint64_t now;
     bool rest;
-};
+} process;
 
-static void begin_process(struct process *process)
+static int begin_process(void **state)
 {
-    *process = (struct process){.now = NS_PER_S, .rest = true};
-    process->exclusive = (struct exclusive){.workers = process->workers, .count = COUNT};
+    (void)state;
+    process = (struct process){.now = NS_PER_S, .rest = true};
+    process.exclusive = (struct exclusive){.workers = process.workers, .count = COUNT};
+    return 0;
 }
 
-static void tell_workers(struct process *process)
+#define PROCESS_TEST(name) TEST_WITH(name, begin_process, NULL)
+
+static void tell_workers(void)
 {
     size_t who;
     enum turn turn;
-    while (exclusive_next(&process->exclusive, process->now, process->rest, &who, &turn)) {
-        assert_true(process->told[who] != turn);
-        process->told[who] = turn;
+    while (exclusive_next(&process.exclusive, process.now, process.rest, &who, &turn)) {
+        assert_true(process.told[who] != turn);
+        process.told[who] = turn;
     }
 }
 
-static void expect_turns(struct process *process, enum turn first, enum turn second, enum turn third)
+static void expect_turns(enum turn first, enum turn second, enum turn third)
 {
-    tell_workers(process);
-    assert_int_equal(process->told[0], first);
-    assert_int_equal(process->told[1], second);
-    assert_int_equal(process->told[2], third);
+    tell_workers();
+    assert_int_equal(process.told[0], first);
+    assert_int_equal(process.told[1], second);
+    assert_int_equal(process.told[2], third);
 }
 
-WORKER_TEST(nobody_asks_nobody_is_told)
+PROCESS_TEST(nobody_asks_nobody_is_told)
 {
-    struct process process;
-    begin_process(&process);
-    expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+    expect_turns(TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
     assert_true(exclusive_deadline(&process.exclusive) == UINT64_MAX);
 }
 
-WORKER_TEST(all_rest_before_one_is_alone)
+PROCESS_TEST(all_rest_before_one_is_alone)
 {
-    struct process process;
-    begin_process(&process);
     process.rest = false;
     exclusive_ask(&process.exclusive, 1);
-    expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
-    expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
+    expect_turns(TURN_REST, TURN_REST, TURN_REST);
+    expect_turns(TURN_REST, TURN_REST, TURN_REST);
     process.rest = true;
-    expect_turns(&process, TURN_REST, TURN_EXCLUSIVE, TURN_REST);
+    expect_turns(TURN_REST, TURN_EXCLUSIVE, TURN_REST);
     exclusive_end(&process.exclusive, 1, process.now);
-    expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+    expect_turns(TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
 }
 
 /* Each worker runs alone in its turn, and between two turns all work together. */
-WORKER_TEST(who_asks_again_waits_for_the_others)
+PROCESS_TEST(who_asks_again_waits_for_the_others)
 {
     static const size_t order[] = {1, 2, 0, 1, 2, 0};
-    struct process process;
-    begin_process(&process);
     for (size_t who = 0; who < COUNT; who++) { exclusive_ask(&process.exclusive, who); }
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        tell_workers(&process);
+        tell_workers();
         for (size_t who = 0; who < COUNT; who++) {
             assert_int_equal(process.told[who], who == order[i] ? TURN_EXCLUSIVE : TURN_REST);
         }
         process.now += NS_PER_S;
         exclusive_end(&process.exclusive, order[i], process.now);
         exclusive_ask(&process.exclusive, order[i]);
-        expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+        expect_turns(TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
         uint64_t opens = exclusive_deadline(&process.exclusive);
         assert_true(opens == process.now + EXCLUSIVE_SLICE_MS * NS_PER_MS);
         process.now = opens - 1;
-        expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+        expect_turns(TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
         process.now = opens;
     }
 }
 
-WORKER_TEST(who_ends_while_all_come_to_rest_holds_up_nobody)
+PROCESS_TEST(who_ends_while_all_come_to_rest_holds_up_nobody)
 {
-    struct process process;
-    begin_process(&process);
     process.rest = false;
     exclusive_ask(&process.exclusive, 2);
     exclusive_ask(&process.exclusive, 1);
-    expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
+    expect_turns(TURN_REST, TURN_REST, TURN_REST);
     exclusive_end(&process.exclusive, 1, process.now);
-    expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+    expect_turns(TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
     process.now = exclusive_deadline(&process.exclusive);
     process.rest = true;
-    expect_turns(&process, TURN_REST, TURN_REST, TURN_EXCLUSIVE);
+    expect_turns(TURN_REST, TURN_REST, TURN_EXCLUSIVE);
     exclusive_end(&process.exclusive, 0, process.now); /* ends nothing: this worker has not asked */
-    expect_turns(&process, TURN_REST, TURN_REST, TURN_EXCLUSIVE);
+    expect_turns(TURN_REST, TURN_REST, TURN_EXCLUSIVE);
 }

@@ -21,9 +21,7 @@ static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint3
     struct asked asked = {.rows = one_request ? n : 1, .tokens = 3, .step = 1};
     fake.bad[position] = true;
     rows_ask(CLASS_NORMAL, one_request ? 1 : n, asked);
-    rows_prepare_all();
-    tick_after_ms(5);
-    rows_run_all();
+    rows_run_window();
     assert_true(fake.forwards - 1 <= 2 * log2(n)); /* the promise allows one more */
     for (uint32_t i = 0; i < fake.entries; i++) {
         rows_expect(i, 1, one_request || i == position ? OUTCOME_DEFER : OUTCOME_DONE);
@@ -55,9 +53,7 @@ WORKER_TEST(only_bad_rows_are_charged_however_many)
         uint32_t n = 1 + rows_chance(60);
         for (uint32_t i = 0; i < n; i++) { fake.bad[i] = rows_chance(6) == 0; }
         rows_ask(CLASS_NORMAL, n, (struct asked){.rows = 1, .tokens = 2, .step = 1});
-        rows_prepare_all();
-        tick_after_ms(5);
-        rows_run_all();
+        rows_run_window();
         for (uint32_t i = 0; i < n; i++) { rows_expect(i, 1, fake.bad[i] ? OUTCOME_DEFER : OUTCOME_DONE); }
     }
 }
@@ -68,9 +64,7 @@ WORKER_TEST(a_fault_that_does_not_come_back_charges_nobody)
     rows_begin(wide_options());
     fake.flaky[5] = 1;
     rows_ask(CLASS_NORMAL, 20, (struct asked){.rows = 1, .tokens = 2, .step = 1});
-    rows_prepare_all();
-    tick_after_ms(5);
-    rows_run_all();
+    rows_run_window();
     rows_expect(0, 20, OUTCOME_DONE);
 }
 
@@ -80,9 +74,7 @@ WORKER_TEST(a_request_that_is_bad_throughout_ends_at_once)
     rows_begin(wide_options());
     for (int i = 0; i < 64; i++) { fake.bad[i] = true; }
     rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 64, .tokens = 2, .step = 1});
-    rows_prepare_all();
-    tick_after_ms(5);
-    rows_run_all();
+    rows_run_window();
     rows_expect(0, 1, OUTCOME_DEFER);
     assert_in_range(fake.forwards, 1, 1 + 2 * 6);
 }
@@ -205,9 +197,7 @@ WORKER_TEST(a_bad_text_is_charged_to_each_that_brought_it)
     rows_ask(CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
     rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 5, .tokens = 4, .number = 9, .hashed = true});
     rows_ask(CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 20, .step = 1, .hashed = true});
-    rows_prepare_all();
-    tick_after_ms(5);
-    rows_run_all();
+    rows_run_window();
     rows_expect(0, 4, OUTCOME_DEFER);
     rows_expect(4, 3, OUTCOME_DONE);
     assert_in_range(fake.forwards, 1, 1 + 2 * 2 + 3); /* four rows in halves, then the three other requests alone */
@@ -219,9 +209,7 @@ WORKER_TEST(duplicates_of_a_row_that_failed_try_it_themselves)
     rows_begin(wide_options());
     fake.flaky[9] = 1;
     rows_ask(CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
-    rows_prepare_all();
-    tick_after_ms(5);
-    rows_run_all();
+    rows_run_window();
     int deferred = 0;
     for (int i = 0; i < 4; i++) {
         assert_int_equal(fake.asked[i].ends, 1);
