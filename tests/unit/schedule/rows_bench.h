@@ -226,7 +226,7 @@ static inline void rows_answer(struct action action)
 /* Answers the first (or, if shuffled, any) of the actions that can be answered here; false when there is none. */
 static inline bool rows_answer_one(void)
 {
-    size_t able[MOST], count = 0;
+    size_t able[OUT_MAX], count = 0;
     for (size_t i = 0; i < bench.count; i++) {
         if (bench.out[i].kind == ACTION_SUBMIT || rows_place(bench.out[i].kind) >= 0) { able[count++] = i; }
     }

@@ -17,68 +17,68 @@ static void lose(struct item *item)
 }
 
 /* The group is destroyed and made again at 0: unfinished entries are delivered once more, to any worker. */
-static void regroup(struct world *world)
+static void regroup(void)
 {
-    for (int i = 0; i < world->added; i++) {
-        if (world->items[i].place == IN_STREAM) {
-            world->items[i].read = false;
-            world->items[i].owner = NOBODY;
-            lose(&world->items[i]);
+    for (int i = 0; i < world.added; i++) {
+        if (world.items[i].place == IN_STREAM) {
+            world.items[i].read = false;
+            world.items[i].owner = NOBODY;
+            lose(&world.items[i]);
         }
     }
-    world->counts.regroups++;
+    world.counts.regroups++;
 }
 
-static void restart_redis(struct world *world)
+static void restart_redis(void)
 {
-    memset(world->alive_until, 0, sizeof(world->alive_until));
+    memset(world.alive_until, 0, sizeof(world.alive_until));
     for (int i = 0; i < WORKERS; i++) {
-        if (world->peers[i].connected && world->peers[i].paused_until <= world->now) {
-            disconnect(world, &world->peers[i], LOSS_RESTART);
+        if (world.peers[i].connected && world.peers[i].paused_until <= world.now) {
+            disconnect(&world.peers[i], LOSS_RESTART);
         }
     }
 }
 
 /* XDEL by hand. */
-static void delete_message(struct world *world)
+static void delete_message(void)
 {
-    struct item *item = world->added == 0 ? NULL : &world->items[chance(world, (uint32_t)world->added)];
+    struct item *item = world.added == 0 ? NULL : &world.items[chance((uint32_t)world.added)];
     if (item == NULL || item->place != IN_STREAM) { return; }
     item->deleted = true;
     lose(item);
 }
 
 /* XGROUP DELCONSUMER by hand: nobody holds its entries any more. */
-static void delete_consumer(struct world *world, const struct peer *peer)
+static void delete_consumer(const struct peer *peer)
 {
-    for (int i = 0; i < world->added; i++) {
-        if (world->items[i].place == IN_STREAM && world->items[i].owner == peer->name) {
-            world->items[i].owner = NOBODY;
-            lose(&world->items[i]);
+    for (int i = 0; i < world.added; i++) {
+        if (world.items[i].place == IN_STREAM && world.items[i].owner == peer->name) {
+            world.items[i].owner = NOBODY;
+            lose(&world.items[i]);
         }
     }
 }
 
 /* A tool's XCLAIM, or a stream that is restored: an entry is pending under a worker's name, and nobody tells the
  * worker. */
-static void misplace(struct world *world, const struct peer *peer)
+static void misplace(const struct peer *peer)
 {
-    struct item *item = world->added == 0 ? NULL : &world->items[chance(world, (uint32_t)world->added)];
+    struct item *item = world.added == 0 ? NULL : &world.items[chance((uint32_t)world.added)];
     if (item == NULL || item->place != IN_STREAM || !peer->connected || item->owner == peer->name) { return; }
     item->owner = peer->name;
-    item->read |= chance(world, 2) == 0; /* or a read will deliver it as well */
-    world->counts.misplaced++;
+    item->read |= chance(2) == 0; /* or a read will deliver it as well */
+    world.counts.misplaced++;
 }
 
-static void drain(struct world *world, struct peer *peer)
+static void drain(struct peer *peer)
 {
     if (peer->draining) { return; }
     peer->draining = true;
-    step(world, peer, &(struct event){.kind = EVENT_DRAIN});
+    step(peer, &(struct event){.kind = EVENT_DRAIN});
 }
 
 /* Loses one of several devices: its batches go on elsewhere. */
-static void lose_a_device(struct world *world, struct peer *peer)
+static void lose_a_device(struct peer *peer)
 {
     uint32_t left = peer->devices - 1;
     int name = peer->name;
@@ -86,242 +86,237 @@ static void lose_a_device(struct world *world, struct peer *peer)
     peer->slots = peer->slots * left / peer->devices;
     peer->batches_out = peer->batches_out * left / peer->devices;
     peer->devices = left;
-    world->counts.devices_lost++;
-    step(world, peer,
-         &(struct event){.kind = EVENT_DEVICE_LOST,
-                         .left = {.engine_slots = peer->slots, .batches_out = peer->batches_out}});
+    world.counts.devices_lost++;
+    step(peer, &(struct event){.kind = EVENT_DEVICE_LOST,
+                               .left = {.engine_slots = peer->slots, .batches_out = peer->batches_out}});
     if (!peer->exited && peer->name == name) { assert_int_equal(worker_stats(peer->worker).devices, left); }
 }
 
-static void inject_at_workers(struct world *world, struct peer *peer)
+static void inject_at_workers(struct peer *peer)
 {
-    if (happens(world, world->faults.kill)) { kill_peer(world, peer); }
-    if (peer->paused_until > world->now) { /* a stopped worker receives nothing */
+    if (happens(world.faults.kill)) { kill_peer(peer); }
+    if (peer->paused_until > world.now) { /* a stopped worker receives nothing */
         return;
     }
-    if (happens(world, world->faults.drop) && peer->connected) { disconnect(world, peer, LOSS_OTHER); }
-    if (happens(world, world->faults.hang_up) && peer->connected) {
-        disconnect(world, peer, chance(world, 2) == 0 ? LOSS_READER : LOSS_WRITER);
+    if (happens(world.faults.drop) && peer->connected) { disconnect(peer, LOSS_OTHER); }
+    if (happens(world.faults.hang_up) && peer->connected) {
+        disconnect(peer, chance(2) == 0 ? LOSS_READER : LOSS_WRITER);
     }
-    if (happens(world, world->faults.stall)) {
-        for (size_t lane = 0, first = (size_t)process_of(world, peer); lane < world->exclusive[first].count; lane++) {
-            world->peers[first + lane].paused_until = world->now + 2 * LEASE_MS * NS_PER_MS;
+    if (happens(world.faults.stall)) {
+        for (size_t lane = 0, first = (size_t)process_of(peer); lane < world.exclusive[first].count; lane++) {
+            world.peers[first + lane].paused_until = world.now + 2 * LEASE_MS * NS_PER_MS;
         }
     }
-    if (happens(world, world->faults.drain)) { drain(world, peer); }
-    if (happens(world, world->faults.one_device_lost)) { lose_a_device(world, peer); }
-    if (happens(world, world->faults.quiet)) {
-        peer->quiet = chance(world, 2) == 0;
-        step(world, peer, &(struct event){.kind = peer->quiet ? EVENT_QUIET : EVENT_RESUME});
+    if (happens(world.faults.drain)) { drain(peer); }
+    if (happens(world.faults.one_device_lost)) { lose_a_device(peer); }
+    if (happens(world.faults.quiet)) {
+        peer->quiet = chance(2) == 0;
+        step(peer, &(struct event){.kind = peer->quiet ? EVENT_QUIET : EVENT_RESUME});
     }
 }
 
 /* Others write until this much of Redis is used, or delete what they have. They cannot exceed maxmemory. */
-static void fill(struct world *world, uint32_t percent)
+static void fill(uint32_t percent)
 {
-    uint64_t used = used_bytes(world), wanted = world->most_bytes * percent / 100;
+    uint64_t used = used_bytes(), wanted = world.most_bytes * percent / 100;
     if (percent == 0) {
-        world->others_bytes = 0;
+        world.others_bytes = 0;
     } else if (wanted > used) {
-        world->others_bytes += wanted - used;
+        world.others_bytes += wanted - used;
     }
-    world->counts.full += used_bytes(world) * 100 >= world->most_bytes * MEMORY_CRITICAL_PERCENT;
+    world.counts.full += used_bytes() * 100 >= world.most_bytes * MEMORY_CRITICAL_PERCENT;
 }
 
-static void inject_at_redis(struct world *world, const struct peer *peer)
+static void inject_at_redis(const struct peer *peer)
 {
-    if (happens(world, world->faults.regroup)) { regroup(world); }
-    if (happens(world, world->faults.delete_message)) { delete_message(world); }
-    if (happens(world, world->faults.delete_consumer)) { delete_consumer(world, peer); }
-    if (happens(world, world->faults.misplace)) { misplace(world, peer); }
-    if (happens(world, world->faults.pause)) {
-        world->paused = !world->paused;
-        world->counts.pauses++;
+    if (happens(world.faults.regroup)) { regroup(); }
+    if (happens(world.faults.delete_message)) { delete_message(); }
+    if (happens(world.faults.delete_consumer)) { delete_consumer(peer); }
+    if (happens(world.faults.misplace)) { misplace(peer); }
+    if (happens(world.faults.pause)) {
+        world.paused = !world.paused;
+        world.counts.pauses++;
     }
-    if (happens(world, world->faults.full)) { fill(world, chance(world, 3) == 0 ? 0 : 80 + chance(world, 21)); }
-    if (happens(world, world->faults.cap)) {
-        *(chance(world, 4) == 0 ? &world->cap_later : &world->cap[chance(world, CLASS_COUNT)]) =
-            chance(world, 3) == 0 ? 0 : 1 + chance(world, 8);
+    if (happens(world.faults.full)) { fill(chance(3) == 0 ? 0 : 80 + chance(21)); }
+    if (happens(world.faults.cap)) {
+        *(chance(4) == 0 ? &world.cap_later : &world.cap[chance(CLASS_COUNT)]) = chance(3) == 0 ? 0 : 1 + chance(8);
     }
-    if (happens(world, world->faults.clock_jump)) {
-        world->epoch_ms += chance(world, 8000);
-        world->epoch_ms -= chance(world, 8000);
-        world->counts.jumps++;
+    if (happens(world.faults.clock_jump)) {
+        world.epoch_ms += chance(8000);
+        world.epoch_ms -= chance(8000);
+        world.counts.jumps++;
     }
-    if (happens(world, world->faults.restart)) { restart_redis(world); }
+    if (happens(world.faults.restart)) { restart_redis(); }
 }
 
 /* --- producers --- */
 
-static enum kind some_kind(struct world *world)
+static enum kind some_kind(void)
 {
     static const enum kind kinds[] = {MALFORMED, GUILTY, FLAKY, INFINITE, CANCEL, CANCEL, POISON, HANGING};
-    uint32_t pick = chance(world, 40);
+    uint32_t pick = chance(40);
     enum kind kind = pick < sizeof(kinds) / sizeof(kinds[0]) ? kinds[pick] : HEALTHY;
-    if (kind == HEALTHY && chance(world, 100) == 0) { kind = UNREADABLE; }
-    if (kind == HEALTHY && world->faults.limits > 0 && chance(world, 1000) < world->faults.limits) {
-        kind = BULKY + (enum kind)chance(world, 3);
+    if (kind == HEALTHY && chance(100) == 0) { kind = UNREADABLE; }
+    if (kind == HEALTHY && world.faults.limits > 0 && chance(1000) < world.faults.limits) {
+        kind = BULKY + (enum kind)chance(3);
     }
-    if (kind == HEALTHY && chance(world, 1000) < world->faults.bulky) { kind = BULKY; }
-    return world->faults.gentle && (kind == POISON || kind == HANGING || kind == UNREADABLE) ? HEALTHY : kind;
+    if (kind == HEALTHY && chance(1000) < world.faults.bulky) { kind = BULKY; }
+    return world.faults.gentle && (kind == POISON || kind == HANGING || kind == UNREADABLE) ? HEALTHY : kind;
 }
 
-static int some_item(struct world *world, int not_this)
+static int some_item(int not_this)
 {
-    int item = (int)chance(world, (uint32_t)world->added + 1);
-    return item == world->added || item == not_this ? NOBODY : item;
+    int item = (int)chance((uint32_t)world.added + 1);
+    return item == world.added || item == not_this ? NOBODY : item;
 }
 
-static void wish(struct world *world, struct item *item)
+static void wish(struct item *item)
 {
-    item->group = chance(world, 8) == 0 ? (int)chance(world, GROUPS) : NOBODY;
-    item->tenant = chance(world, 3) == 0 ? chance(world, TENANTS) : 0;
-    item->stubborn = chance(world, 40) == 0;
-    bool ahead = item->name_ms > redis_ms(world);
-    if (chance(world, ahead ? 4 : 8) == 0) {
-        item->delay_ms = 1 + chance(world, 300);
-        item->due_ms = redis_ms(world) + item->delay_ms;
+    item->group = chance(8) == 0 ? (int)chance(GROUPS) : NOBODY;
+    item->tenant = chance(3) == 0 ? chance(TENANTS) : 0;
+    item->stubborn = chance(40) == 0;
+    bool ahead = item->name_ms > redis_ms();
+    if (chance(ahead ? 4 : 8) == 0) {
+        item->delay_ms = 1 + chance(300);
+        item->due_ms = redis_ms() + item->delay_ms;
         if (ahead) {
             item->due_ms -= item->delay_ms > 70 ? 70 : item->delay_ms - 1; /* by a clock that may be behind */
         }
     }
-    if (chance(world, 10) == 0 && !ahead) { /* else nobody knows when it begins */
-        item->expires_ms = item->name_ms + 1 + chance(world, 400);
+    if (chance(10) == 0 && !ahead) { /* else nobody knows when it begins */
+        item->expires_ms = item->name_ms + 1 + chance(400);
     }
 }
 
 /* A healthy one may have the text of another, a malicious one the name of another. */
-static void imitate(struct world *world, struct item *item)
+static void imitate(struct item *item)
 {
-    int other = some_item(world, world->added);
+    int other = some_item(world.added);
     if (item->kind != HEALTHY || other == NOBODY) { return; }
-    if (chance(world, 6) == 0 && world->items[other].kind == HEALTHY) {
-        item->text = world->items[other].text;
-        item->rows = world->items[other].rows;
-        item->tokens = world->items[other].tokens;
-    } else if (chance(world, 20) == 0 && item->due_ms == 0 && item->expires_ms == 0 &&
-               world->items[other].kind != CANCEL) {
+    if (chance(6) == 0 && world.items[other].kind == HEALTHY) {
+        item->text = world.items[other].text;
+        item->rows = world.items[other].rows;
+        item->tokens = world.items[other].tokens;
+    } else if (chance(20) == 0 && item->due_ms == 0 && item->expires_ms == 0 && world.items[other].kind != CANCEL) {
         item->forged = true;
         item->target = other;
     }
 }
 
-static void add_item(struct world *world)
+static void add_item(void)
 {
     static const enum request_class classes[] = {CLASS_HIGH, CLASS_NORMAL, CLASS_NORMAL, CLASS_LOW};
-    struct item *item = &world->items[world->added];
-    *item = (struct item){.kind = some_kind(world),
-                          .class = classes[chance(world, 4)],
-                          .text = world->added,
+    struct item *item = &world.items[world.added];
+    *item = (struct item){.kind = some_kind(),
+                          .class = classes[chance(4)],
+                          .text = world.added,
                           .group = NOBODY,
                           .target = NOBODY,
-                          .rows = chance(world, 6) == 0 ? 1 + chance(world, ROWS_MOST) : 1,
-                          .tokens = 2 + chance(world, chance(world, 5) == 0 ? 60 : 12),
+                          .rows = chance(6) == 0 ? 1 + chance(ROWS_MAX) : 1,
+                          .tokens = 2 + chance(chance(5) == 0 ? 60 : 12),
                           .unread_by = NOBODY,
                           .attempt = 1};
-    if (happens(world, world->faults.forged_id)) {
-        world->last_ms = redis_ms(world) + (chance(world, 2) == 0 ? 3000 : UINT64_C(9999999999999999));
-        world->counts.forged_ids++;
+    if (happens(world.faults.forged_id)) {
+        world.last_ms = redis_ms() + (chance(2) == 0 ? 3000 : UINT64_C(9999999999999999));
+        world.counts.forged_ids++;
     }
-    give_entry(world, item);
+    give_entry(item);
     item->name_ms = item->entry_ms;
     item->name_seq = item->entry_seq;
-    item->bad_row = chance(world, item->rows);
+    item->bad_row = chance(item->rows);
     if (item->kind == MALFORMED) { item->rows = 1; }
     if (item->kind == CANCEL) {
-        item->target = some_item(world, world->added);
+        item->target = some_item(world.added);
     } else {
-        wish(world, item);
+        wish(item);
     }
-    imitate(world, item);
-    world->added++;
+    imitate(item);
+    world.added++;
 }
 
 /* --- a history --- */
 
 /* A worker that left without having finished takes its process with it. */
-static void end_worker(struct world *world, struct peer *peer)
+static void end_worker(struct peer *peer)
 {
-    int process = process_of(world, peer);
-    if (peer->unclean && world->exclusive[process].count > 1) {
-        kill_peer(world, peer);
+    int process = process_of(peer);
+    if (peer->unclean && world.exclusive[process].count > 1) {
+        kill_peer(peer);
     } else {
-        end_peer(world, peer);
+        end_peer(peer);
     }
-    tell_turns(world, process);
+    tell_turns(process);
 }
 
 /* XADD is refused. */
-static bool is_full(const struct world *world)
+static bool is_full(void)
 {
-    return world->most_bytes > 0 && used_bytes(world) >= world->most_bytes;
+    return world.most_bytes > 0 && used_bytes() >= world.most_bytes;
 }
 
-static void run_until(struct world *world, uint64_t end)
+static void run_until(uint64_t end)
 {
-    while (world->now < end) {
+    while (world.now < end) {
         uint64_t next = end;
-        while (world->gone < world->added && world->items[world->gone].place == GONE) { world->gone++; }
+        while (world.gone < world.added && world.items[world.gone].place == GONE) { world.gone++; }
         for (int i = 0; i < WORKERS; i++) {
-            uint64_t at = peer_time(world, &world->peers[i]);
+            uint64_t at = peer_time(&world.peers[i]);
             next = at < next ? at : next;
         }
-        world->now = next;
-        for (int i = 0; i < WORKERS; i++) { advance_peer(world, &world->peers[i]); }
+        world.now = next;
+        for (int i = 0; i < WORKERS; i++) { advance_peer(&world.peers[i]); }
         for (int i = 0; i < WORKERS; i++) {
-            if (world->peers[i].exited) { end_worker(world, &world->peers[i]); }
+            if (world.peers[i].exited) { end_worker(&world.peers[i]); }
         }
-        if (world->added < ITEMS && !is_full(world) && !world->no_more && chance(world, 3) == 0) { add_item(world); }
-        struct peer *peer = &world->peers[chance(world, WORKERS)];
-        inject_at_workers(world, peer);
-        inject_at_redis(world, peer);
+        if (world.added < ITEMS && !is_full() && !world.no_more && chance(3) == 0) { add_item(); }
+        struct peer *peer = &world.peers[chance(WORKERS)];
+        inject_at_workers(peer);
+        inject_at_redis(peer);
         /* Above the ceiling requests still end, one at a time, and workers that start again begin with short pauses. */
-        assert_true(world->most_bytes == 0 || used_bytes(world) <= world->most_bytes * 112 / 100);
+        assert_true(world.most_bytes == 0 || used_bytes() <= world.most_bytes * 112 / 100);
     }
 }
 
-static bool all_gone(const struct world *world)
+static bool all_gone(void)
 {
-    bool gone = world->added == ITEMS || world->no_more;
-    for (int i = 0; i < world->added; i++) { gone &= world->items[i].place == GONE; }
+    bool gone = world.added == ITEMS || world.no_more;
+    for (int i = 0; i < world.added; i++) { gone &= world.items[i].place == GONE; }
     return gone;
 }
 
-static bool all_idle(const struct world *world)
+static bool all_idle(void)
 {
     bool idle = true;
     for (int i = 0; i < WORKERS; i++) {
-        struct worker_stats stats = worker_stats(world->peers[i].worker);
+        struct worker_stats stats = worker_stats(world.peers[i].worker);
         idle &= stats.held + stats.held_tokens + stats.held_bytes == 0;
     }
     return idle;
 }
 
-static bool was_cancelled(const struct world *world, int index)
+static bool was_cancelled(int index)
 {
     bool wanted = false;
-    for (int i = 0; i < world->added; i++) {
-        wanted |= world->items[i].kind == CANCEL && world->items[i].target == index;
-    }
+    for (int i = 0; i < world.added; i++) { wanted |= world.items[i].kind == CANCEL && world.items[i].target == index; }
     return wanted;
 }
 
 /* Returns whether a request of any kind had an end that does not depend on its kind; a poison verdict was checked when
  * it was passed. */
-static bool ended_otherwise(const struct world *world, int index)
+static bool ended_otherwise(int index)
 {
-    const struct item *item = &world->items[index];
-    return (item->outcome == OUTCOME_CANCEL && was_cancelled(world, index)) ||
+    const struct item *item = &world.items[index];
+    return (item->outcome == OUTCOME_CANCEL && was_cancelled(index)) ||
            (item->outcome == OUTCOME_GONE && item->deleted) ||
            (item->outcome == OUTCOME_ERROR && item->code == CODE_EXPIRED) ||
-           (item->outcome == OUTCOME_ERROR && item->code == CODE_QUEUE_FULL && world->faults.cap > 0 &&
+           (item->outcome == OUTCOME_ERROR && item->code == CODE_QUEUE_FULL && world.faults.cap > 0 &&
             item->kind != CANCEL) ||
            (item->outcome == OUTCOME_DEAD && item->code == CODE_INTERNAL && item->kind == FLAKY &&
             item->expires_ms != 0) || /* it would have been retried too late */
            (item->outcome == OUTCOME_DEAD && item->code == CODE_POISON);
 }
 
-static void check_end(const struct world *world, int index)
+static void check_end(int index)
 {
     static const struct {
         enum outcome outcome;
@@ -334,30 +329,30 @@ static void check_end(const struct world *world, int index)
         [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},         [BULKY] = {OUTCOME_DONE, CODE_NONE},
         [UNSENDABLE] = {OUTCOME_ERROR, CODE_TOO_LARGE}, [UNDELIVERABLE] = {OUTCOME_ERROR, CODE_TOO_LARGE},
     };
-    const struct item *item = &world->items[index];
+    const struct item *item = &world.items[index];
     assert_int_equal(item->ends, item->deleted && item->ends == 0 ? 0 : 1);
-    if (item->ends == 0 || ended_otherwise(world, index)) { return; }
+    if (item->ends == 0 || ended_otherwise(index)) { return; }
     assert_int_equal(item->outcome, ends[item->kind].outcome);
     assert_int_equal(item->code, ends[item->kind].code);
     if (item->kind == HEALTHY || item->kind == BULKY) { assert_int_equal(item->attempt, 1); }
 }
 
 /* The reply must be that of the newest of the requests that share an id. */
-static void check_group(const struct world *world, int group)
+static void check_group(int group)
 {
-    const struct reply *reply = &world->replies[ITEMS + group];
-    for (int i = 0; i < world->added; i++) {
-        const struct item *item = &world->items[i];
+    const struct reply *reply = &world.replies[ITEMS + group];
+    for (int i = 0; i < world.added; i++) {
+        const struct item *item = &world.items[i];
         if (item->group != group || item->ends == 0) { continue; }
         assert_true(reply->there);
-        assert_false(newer(item, &world->items[reply->item]));
+        assert_false(newer(item, &world.items[reply->item]));
     }
 }
 
-static void describe(struct world *world)
+static void describe(void)
 {
-    for (int i = 0; i < world->added; i++) {
-        const struct item *item = &world->items[i];
+    for (int i = 0; i < world.added; i++) {
+        const struct item *item = &world.items[i];
         if (item->place != GONE) {
             fprintf(stderr,
                     "item %d kind %d class %d place %d owner %d read %d deleted %d attempt %u open %d due %" PRIu64
@@ -367,7 +362,7 @@ static void describe(struct world *world)
         }
     }
     for (int i = 0; i < WORKERS; i++) {
-        struct peer *peer = &world->peers[i];
+        struct peer *peer = &world.peers[i];
         struct worker_stats stats = worker_stats(peer->worker);
         fprintf(stderr,
                 "worker %d name %d connected %d quiet %d closed %d drains %d held %u waiting %u computing %u calls", i,
@@ -379,40 +374,40 @@ static void describe(struct world *world)
 }
 
 /* Faults end here, but texts that fail, kill or hang still do so. */
-static void finish(struct world *world)
+static void finish(void)
 {
-    uint64_t limit = world->now + (world->most_bytes > 0 ? 1200 : 120) * NS_PER_S;
-    world->faults.on = world->paused = false;
-    world->no_more = world->most_bytes > 0 && chance(world, 10) == 0;
-    fill(world, world->no_more ? 100 : 0); /* it stays full: only our own writes expire */
-    memset(world->cap, 0, sizeof(world->cap));
-    world->cap_later = 0;
+    uint64_t limit = world.now + (world.most_bytes > 0 ? 1200 : 120) * NS_PER_S;
+    world.faults.on = world.paused = false;
+    world.no_more = world.most_bytes > 0 && chance(10) == 0;
+    fill(world.no_more ? 100 : 0); /* it stays full: only our own writes expire */
+    memset(world.cap, 0, sizeof(world.cap));
+    world.cap_later = 0;
     for (int i = 0; i < WORKERS; i++) {
-        world->peers[i].paused_until = 0;
-        world->peers[i].quiet = false;
-        step(world, &world->peers[i], &(struct event){.kind = EVENT_RESUME});
+        world.peers[i].paused_until = 0;
+        world.peers[i].quiet = false;
+        step(&world.peers[i], &(struct event){.kind = EVENT_RESUME});
     }
-    while (!all_gone(world) && world->now < limit) { run_until(world, world->now + 50 * NS_PER_MS); }
-    if (!all_gone(world)) { describe(world); }
-    assert_true(all_gone(world));
+    while (!all_gone() && world.now < limit) { run_until(world.now + 50 * NS_PER_MS); }
+    if (!all_gone()) { describe(); }
+    assert_true(all_gone());
     /* the longest wait of a refused settle; in a full Redis, of a request that others have ended and that waits here to
      * begin */
-    limit = world->now + (world->no_more ? 250 : 12) * NS_PER_S;
-    while (!all_idle(world) && world->now < limit) { run_until(world, world->now + 50 * NS_PER_MS); }
-    run_until(world, world->now + NS_PER_S); /* nothing comes back */
-    if (!all_idle(world)) { describe(world); }
-    assert_true(all_idle(world));
-    uint64_t clean = world->counts.clean_exits;
-    for (int i = 0; i < WORKERS; i++) { drain(world, &world->peers[i]); }
-    run_until(world, world->now + NS_PER_S);
-    assert_int_equal(world->counts.clean_exits - clean, WORKERS);
-    for (int i = 0; i < world->added; i++) { check_end(world, i); }
-    for (int group = 0; group < GROUPS; group++) { check_group(world, group); }
+    limit = world.now + (world.no_more ? 250 : 12) * NS_PER_S;
+    while (!all_idle() && world.now < limit) { run_until(world.now + 50 * NS_PER_MS); }
+    run_until(world.now + NS_PER_S); /* nothing comes back */
+    if (!all_idle()) { describe(); }
+    assert_true(all_idle());
+    uint64_t clean = world.counts.clean_exits;
+    for (int i = 0; i < WORKERS; i++) { drain(&world.peers[i]); }
+    run_until(world.now + NS_PER_S);
+    assert_int_equal(world.counts.clean_exits - clean, WORKERS);
+    for (int i = 0; i < world.added; i++) { check_end(i); }
+    for (int group = 0; group < GROUPS; group++) { check_group(group); }
 }
 
-static struct worker_options options_for(struct world *world)
+static struct worker_options options_for(void)
 {
-    uint32_t devices = 1 + chance(world, 2), slots = devices * (1 + chance(world, 2));
+    uint32_t devices = 1 + chance(2), slots = devices * (1 + chance(2));
     struct worker_options options = {
         .rules = {.model_name = "m",
                   .model_id = "i",
@@ -427,17 +422,17 @@ static struct worker_options options_for(struct world *world)
                   .default_max_attempts = 4,
                   .normalize = true,
                   .truncate = true},
-        .layout = chance(world, 4) == 0 ? LAYOUT_PADDED : LAYOUT_PACKED,
-        .max_batch_tokens = 40 + chance(world, 200),
-        .max_batch_rows = 1 + chance(world, 12),
+        .layout = chance(4) == 0 ? LAYOUT_PADDED : LAYOUT_PACKED,
+        .max_batch_tokens = 40 + chance(200),
+        .max_batch_rows = 1 + chance(12),
         .window_ms = 5,
-        .window_fixed = chance(world, 4) == 0,
+        .window_fixed = chance(4) == 0,
         .devices = devices,
         .engine_slots = slots,
-        .background_slots = chance(world, 3),
-        .batches_out = slots * (1 + chance(world, 3)),
-        .credit_tokens = chance(world, 4) == 0 ? 0 : 30 + chance(world, 500),
-        .credit_bytes = 2000 + chance(world, 100000),
+        .background_slots = chance(3),
+        .batches_out = slots * (1 + chance(3)),
+        .credit_tokens = chance(4) == 0 ? 0 : 30 + chance(500),
+        .credit_bytes = 2000 + chance(100000),
         .lease_ms = LEASE_MS,
         .read_block_ms = 200,
         .backoff_ms = 20,
@@ -449,40 +444,38 @@ static struct worker_options options_for(struct world *world)
     return options;
 }
 
-static void run_history(struct world *world, uint64_t seed, struct faults faults)
+static void run_history(uint64_t seed, struct faults faults)
 {
     /* A killed worker forgets its replies; in so small a Redis a few of them would be too much. */
     uint64_t most_bytes = faults.kill > 0 ? 400000 : 250000;
-    struct counts counts = world->counts;
-    struct actions actions = world->actions;
-    *world = (struct world){.now = 1000 * NS_PER_S,
-                            .random = seed * 2654435761u + 12345,
-                            .epoch_ms = 1000000000,
-                            .next_seq = 1,
-                            .most_bytes = faults.full > 0 ? most_bytes : 0,
-                            .faults = faults,
-                            .actions = actions,
-                            .counts = counts};
-    for (int i = 0; i < 4; i++) { (void)chance(world, 2); }
-    world->options = options_for(world);
-    world->memory = 20 + chance(world, 200);
-    world->calm = !faults.on;
-    world->lanes = seed % 2 == 0;
+    struct counts counts = world.counts;
+    struct actions actions = world.actions;
+    world = (struct world){.now = 1000 * NS_PER_S,
+                           .random = seed * 2654435761u + 12345,
+                           .epoch_ms = 1000000000,
+                           .next_seq = 1,
+                           .most_bytes = faults.full > 0 ? most_bytes : 0,
+                           .faults = faults,
+                           .actions = actions,
+                           .counts = counts};
+    for (int i = 0; i < 4; i++) { (void)chance(2); }
+    world.options = options_for();
+    world.memory = 20 + chance(200);
+    world.calm = !faults.on;
+    world.lanes = seed % 2 == 0;
     for (int i = 0; i < WORKERS; i++) {
-        world->exclusive[i] = (struct exclusive){.workers = &world->exclusive_workers[i],
-                                                 .count = world->lanes && i < 2 ? (size_t)(2 - 2 * i) : 1};
+        world.exclusive[i] = (struct exclusive){.workers = &world.exclusive_workers[i],
+                                                .count = world.lanes && i < 2 ? (size_t)(2 - 2 * i) : 1};
     }
-    for (int i = 0; i < WORKERS; i++) { start(world, &world->peers[i]); }
-    run_until(world, world->now + (50 + chance(world, 1500)) * NS_PER_MS); /* the calm may find them in the middle */
-    finish(world);
+    for (int i = 0; i < WORKERS; i++) { start(&world.peers[i]); }
+    run_until(world.now + (50 + chance(1500)) * NS_PER_MS); /* the calm may find them in the middle */
+    finish();
     for (int i = 0; i < WORKERS; i++) {
-        struct peer *peer = &world->peers[i];
+        struct peer *peer = &world.peers[i];
         while (peer->call_count > 0) { drop_call(peer, 0); }
         worker_close(peer->worker);
     }
 }
-
-static struct world world;
 
 static uint64_t scaled(uint64_t count)
 {
@@ -499,7 +492,7 @@ static void run_histories(struct faults faults)
     uint64_t count = one != NULL ? 1 : scaled(1000);
     for (uint64_t seed = first; seed < first + count; seed++) {
         if (getenv("SLUICE_VERBOSE") != NULL) { fprintf(stderr, "seed %" PRIu64 "\n", seed); }
-        run_history(&world, seed, faults);
+        run_history(seed, faults);
     }
     actions_free(&world.actions);
 }

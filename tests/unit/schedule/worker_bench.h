@@ -8,13 +8,13 @@
 #include "harness.h"
 #include "schedule/worker.h"
 
-enum { DIM = 3, MOST = 256, EPOCH_MS = 5000000 }; /* Redis' clock is that far ahead of ours */
+enum { DIM = 3, OUT_MAX = 256, EPOCH_MS = 5000000 }; /* Redis' clock is that far ahead of ours */
 
 /* A worker whose actions wait in `out` until a test answers them. */
 struct bench {
     struct worker *worker;
     uint64_t now, wakes_at;
-    struct action out[MOST];
+    struct action out[OUT_MAX];
     size_t count;
     uint64_t next_entry;
     struct exclusive exclusive; /* the gate of a process with this worker only */
@@ -64,7 +64,7 @@ static inline void send(struct event event)
         } else if (actions.items[i].kind == ACTION_TOGETHER) {
             exclusive_end(&bench.exclusive, 0, bench.now);
         } else {
-            assert_true(bench.count < MOST);
+            assert_true(bench.count < OUT_MAX);
             bench.out[bench.count++] = actions.items[i];
         }
     }
@@ -122,7 +122,7 @@ static inline void send_requests(enum event_kind kind, struct request_list reque
 /* Answers a read or claim: `count` new entries of one word each that are like this one. */
 static inline void give_like(enum read_source source, struct entry like, size_t count, bool more)
 {
-    static struct entry entries[MOST];
+    static struct entry entries[OUT_MAX];
     static const struct entry_field field = {"text", 4, "word", 4};
     like.fields = &field;
     like.field_count = 1;

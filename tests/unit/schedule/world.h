@@ -20,7 +20,7 @@
 
 enum {
     ITEMS = 56,
-    ROWS_MOST = 6,
+    ROWS_MAX = 6,
     WORKERS = 3,
     CALLS = 64,
     DIM = 2,
@@ -34,9 +34,9 @@ enum {
     NOBODY = -1,
     RELEASED = -2,
     TAKEN_BESIDE = 3, /* as lua/reclaim has them */
-    TAKEN_MOST = 10,
+    TAKEN_MAX = 10,
     AHEAD = -3,
-    LEFT_MOST = 8,
+    LEFT_MAX = 8,
 };
 
 /* The kind of an entry, which determines its end. */
@@ -115,7 +115,7 @@ struct call {
 
 /* Consumers that are not alive and hold entries of a class. */
 struct left {
-    int names[LEFT_MOST], count;
+    int names[LEFT_MAX], count;
 };
 
 struct peer {
@@ -124,7 +124,7 @@ struct peer {
     bool connected, draining, exited, unclean, lease_lost, quiet;
     enum turn turn;                       /* the last one that it was given */
     bool closed;                          /* by its last pulse: the queue is paused */
-    bool trickles;                        /* … Redis has hardly any memory left */
+    bool critical;                        /* … Redis has hardly any memory left */
     bool housekeeper;                     /* … it is the housekeeper */
     struct left left[CLASS_COUNT];        /* found as the housekeeper … */
     struct left found[CLASS_COUNT];       /* … or by another one */
@@ -216,105 +216,108 @@ struct world {
     struct counts counts;
 };
 
+/* The world of the history that runs. */
+extern struct world world;
+
 /* --- world.c --- */
 
-uint32_t chance(struct world *world, uint32_t below);
+uint32_t chance(uint32_t below);
 
-bool happens(struct world *world, uint32_t per_mille);
+bool happens(uint32_t per_mille);
 
 /* Delays are uneven, so that answers overtake each other. */
-uint64_t some_time(struct world *world);
+uint64_t some_time(void);
 
-uint64_t used_bytes(const struct world *world);
+uint64_t used_bytes(void);
 
-void keep(struct world *world, uint64_t bytes);
+void keep(uint64_t bytes);
 
-uint64_t redis_ms(const struct world *world);
+uint64_t redis_ms(void);
 
 /* Returns whether ids have run ahead of the clock: then new ones continue from the last one. */
-bool is_ahead(const struct world *world, uint64_t ms);
+bool is_ahead(uint64_t ms);
 
-bool alive(const struct world *world, int name);
+bool alive(int name);
 
-int index_of(const struct world *world, const struct request *request);
+int index_of(const struct request *request);
 
-struct item *item_of(struct world *world, const struct request *request);
+struct item *item_of(const struct request *request);
 
 /* Gives an item its next entry id, which is never below the last one, whatever the clock does. */
-void give_entry(struct world *world, struct item *item);
+void give_entry(struct item *item);
 
 /* The first worker of a worker's process. */
-int process_of(const struct world *world, const struct peer *peer);
+int process_of(const struct peer *peer);
 
 /* --- world_redis.c --- */
 
 bool newer(const struct item *item, const struct item *than);
 
-void settle_one(struct world *world, struct peer *peer, struct request *request);
+void settle_one(struct peer *peer, struct request *request);
 
-void run_charge(struct world *world, struct peer *peer, struct request *request);
+void run_charge(struct peer *peer, struct request *request);
 
-void run_release(struct world *world, struct peer *peer, struct call *call);
+void run_release(struct peer *peer, struct call *call);
 
-void run_read(struct world *world, struct peer *peer, struct call *call);
+void run_read(struct peer *peer, struct call *call);
 
-void run_read_own(struct world *world, struct peer *peer, struct call *call);
+void run_read_own(struct peer *peer, struct call *call);
 
-void run_list_own(struct world *world, struct peer *peer, struct call *call);
+void run_list_own(struct peer *peer, struct call *call);
 
-void run_reclaim(struct world *world, struct peer *peer, struct call *call);
+void run_reclaim(struct peer *peer, struct call *call);
 
 /* Takes cancels first, each once; then the newest unread requests, while more than the cap are left. */
-void run_shed(struct world *world, struct peer *peer, struct call *call);
+void run_shed(struct peer *peer, struct call *call);
 
-void run_fair(struct world *world, struct peer *peer, struct call *call);
+void run_fair(struct peer *peer, struct call *call);
 
-void run_sweep(struct world *world, struct peer *peer, struct call *call);
+void run_sweep(struct peer *peer, struct call *call);
 
-void run_promote(struct world *world, struct call *call);
+void run_promote(struct call *call);
 
 /* Moves a few entries a call, and sets the ids back to the clock with the last one. A worker that holds a moved entry
  * computes it in vain. */
-void run_mend(struct world *world, struct call *call);
+void run_mend(struct call *call);
 
-void run_pulse(struct world *world, struct peer *peer, struct call *call);
+void run_pulse(struct peer *peer, struct call *call);
 
 /* --- world_engine.c --- */
 
 int text_token(const struct item *item, uint32_t row);
 
-void run_prepare(struct world *world, struct request *request);
+void run_prepare(struct request *request);
 
 uint32_t index_of_row(const struct row *row);
 
-void run_batch(struct world *world, struct batch *batch);
+void run_batch(struct batch *batch);
 
-void run_format(struct world *world, struct request *request);
+void run_format(struct request *request);
 
 /* Returns a request of this kind with a row in this batch, whether first of its duplicates or not; NULL: none. */
-struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind);
+struct request *request_of_kind(const struct batch *batch, enum kind kind);
 
 /* --- world_run.c --- */
 
 void drop_call(struct peer *peer, int at);
 
-void start(struct world *world, struct peer *peer);
+void start(struct peer *peer);
 
 /* A worker ends: its calls may still take effect, its requests are freed with it. */
-void end_peer(struct world *world, struct peer *peer);
+void end_peer(struct peer *peer);
 
 /* The process dies, with all of its workers. */
-void kill_peer(struct world *world, struct peer *peer);
+void kill_peer(struct peer *peer);
 
 /* Fails all calls that are out, although those sent first may have taken effect; then sends the event itself. */
-void disconnect(struct world *world, struct peer *peer, enum loss loss);
+void disconnect(struct peer *peer, enum loss loss);
 
-void step(struct world *world, struct peer *peer, const struct event *event);
+void step(struct peer *peer, const struct event *event);
 
-void tell_turns(struct world *world, int process);
+void tell_turns(int process);
 
-void advance_peer(struct world *world, struct peer *peer);
+void advance_peer(struct peer *peer);
 
-uint64_t peer_time(const struct world *world, const struct peer *peer);
+uint64_t peer_time(const struct peer *peer);
 
 #endif

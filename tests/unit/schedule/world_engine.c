@@ -4,12 +4,12 @@
 
 int text_token(const struct item *item, uint32_t row)
 {
-    return item->text * ROWS_MOST + (int)row + 1;
+    return item->text * ROWS_MAX + (int)row + 1;
 }
 
-void run_prepare(struct world *world, struct request *request)
+void run_prepare(struct request *request)
 {
-    const struct item *item = item_of(world, request);
+    const struct item *item = item_of(request);
     assert_int_equal(request->row_count, item->rows);
     request->work = malloc(item->rows * (DIM * sizeof(float) + item->tokens * sizeof(int32_t)));
     assert_non_null(request->work);
@@ -25,9 +25,9 @@ void run_prepare(struct world *world, struct request *request)
     }
 }
 
-static struct item *item_of_row(struct world *world, const struct batch *batch, uint32_t row)
+static struct item *item_of_row(const struct batch *batch, uint32_t row)
 {
-    return item_of(world, batch->rows[row]->request);
+    return item_of(batch->rows[row]->request);
 }
 
 uint32_t index_of_row(const struct row *row)
@@ -35,10 +35,10 @@ uint32_t index_of_row(const struct row *row)
     return (uint32_t)(row - row->request->rows);
 }
 
-static bool fails(struct world *world, const struct batch *batch)
+static bool fails(const struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        const struct item *item = item_of_row(world, batch, i);
+        const struct item *item = item_of_row(batch, i);
         bool bad = index_of_row(batch->rows[i]) == item->bad_row;
         if (bad && (item->kind == GUILTY || (item->kind == FLAKY && batch->rows[i]->request->retry.attempt < 3))) {
             return true;
@@ -47,13 +47,13 @@ static bool fails(struct world *world, const struct batch *batch)
     return false;
 }
 
-void run_batch(struct world *world, struct batch *batch)
+void run_batch(struct batch *batch)
 {
-    batch->started_ns = world->now;
-    batch->finished_ns = world->now + 1000;
+    batch->started_ns = world.now;
+    batch->finished_ns = world.now + 1000;
     bool infinite = false;
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        const struct item *item = item_of_row(world, batch, i);
+        const struct item *item = item_of_row(batch, i);
         int token = batch->engine.ids[batch->engine.start[i]];
         assert_int_equal(token, text_token(item, index_of_row(batch->rows[i])));
         assert_int_equal(batch->engine.length[i], item->tokens);
@@ -62,21 +62,21 @@ void run_batch(struct world *world, struct batch *batch)
         batch->engine.output[i * DIM] = bad ? 1e30f * 1e30f : (float)token;
         batch->engine.output[i * DIM + 1] = (float)token + 0.5f;
     }
-    if (happens(world, world->faults.device_lost)) {
+    if (happens(world.faults.device_lost)) {
         batch->status = STATUS_DEVICE_LOST;
-    } else if (batch->engine.rows > 1 && batch->engine.extent > world->memory) {
+    } else if (batch->engine.rows > 1 && batch->engine.extent > world.memory) {
         batch->status = STATUS_NO_MEMORY;
-    } else if (fails(world, batch)) {
+    } else if (fails(batch)) {
         batch->status = STATUS_INTERNAL;
     } else {
         batch->status = infinite ? STATUS_NON_FINITE : STATUS_OK;
     }
 }
 
-void run_format(struct world *world, struct request *request)
+void run_format(struct request *request)
 {
     static const char more[2 * BULK_BYTES];
-    enum kind kind = item_of(world, request)->kind;
+    enum kind kind = item_of(request)->kind;
     for (uint32_t i = 0; i < request->row_count; i++) {
         if (request->rows[i].output[0] > 1e30f) {
             request->retry.failed_index = i;
@@ -89,10 +89,10 @@ void run_format(struct world *world, struct request *request)
     if (kind == UNSENDABLE) { buffer_append(&request->output.reply, more, 2 * BULK_BYTES); }
 }
 
-struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind)
+struct request *request_of_kind(const struct batch *batch, enum kind kind)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        if (item_of_row(world, batch, i)->kind == kind) { return batch->rows[i]->request; }
+        if (item_of_row(batch, i)->kind == kind) { return batch->rows[i]->request; }
     }
     return NULL;
 }

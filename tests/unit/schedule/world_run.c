@@ -33,77 +33,77 @@ static bool waits_for_scripts(const struct peer *peer, const struct call *list)
     return waits;
 }
 
-static bool holds_unsendable(struct world *world, const struct call *call)
+static bool holds_unsendable(const struct call *call)
 {
     const struct request *first = call->kind == ACTION_SETTLE ? call->action.requests.first : NULL;
-    return first && first->lifetime.outcome == OUTCOME_DONE && item_of(world, first)->kind == UNSENDABLE;
+    return first && first->lifetime.outcome == OUTCOME_DONE && item_of(first)->kind == UNSENDABLE;
 }
 
-static void run_call(struct world *world, struct peer *peer, struct call *call)
+static void run_call(struct peer *peer, struct call *call)
 {
     struct request_list *requests = &call->action.requests;
     call->ran = true;
     switch (call->kind) {
     case ACTION_READ:
-        run_read(world, peer, call);
+        run_read(peer, call);
         break;
     case ACTION_READ_OWN:
-        run_read_own(world, peer, call);
+        run_read_own(peer, call);
         break;
     case ACTION_LIST_OWN:
-        run_list_own(world, peer, call);
+        run_list_own(peer, call);
         answer_after_scripts(peer, call);
         break;
     case ACTION_RECLAIM:
-        run_reclaim(world, peer, call);
+        run_reclaim(peer, call);
         break;
     case ACTION_SHED:
-        run_shed(world, peer, call);
+        run_shed(peer, call);
         break;
     case ACTION_FAIR:
-        run_fair(world, peer, call);
+        run_fair(peer, call);
         break;
     case ACTION_SWEEP:
-        run_sweep(world, peer, call);
+        run_sweep(peer, call);
         break;
     case ACTION_PULSE:
-        run_pulse(world, peer, call);
+        run_pulse(peer, call);
         break;
     case ACTION_SETTLE:
-        if (holds_unsendable(world, call)) { break; } /* Redis does not receive it */
+        if (holds_unsendable(call)) { break; } /* Redis does not receive it */
         for (struct request *request = requests->first; request != NULL; request = request->next) {
-            settle_one(world, peer, request);
+            settle_one(peer, request);
         }
         break;
     case ACTION_RECORD_RUN:
         for (struct request *request = requests->first; request != NULL; request = request->next) {
-            run_charge(world, peer, request);
+            run_charge(peer, request);
         }
         break;
     case ACTION_RENEW:
-        call->held = alive(world, peer->name);
-        if (call->held) { world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS; }
+        call->held = alive(peer->name);
+        if (call->held) { world.alive_until[peer->name] = world.now + LEASE_MS * NS_PER_MS; }
         break;
     case ACTION_PROMOTE:
-        run_promote(world, call);
+        run_promote(call);
         break;
     case ACTION_MEND:
-        run_mend(world, call);
+        run_mend(call);
         break;
     case ACTION_RELEASE:
-        run_release(world, peer, call);
+        run_release(peer, call);
         break;
     case ACTION_SUBMIT:
-        run_batch(world, call->action.batch);
+        run_batch(call->action.batch);
         break;
     case ACTION_PREPARE:
         for (struct request *request = requests->first; request != NULL; request = request->next) {
-            run_prepare(world, request);
+            run_prepare(request);
         }
         break;
     case ACTION_FORMAT:
         for (struct request *request = requests->first; request != NULL; request = request->next) {
-            run_format(world, request);
+            run_format(request);
         }
         break;
     default:
@@ -119,29 +119,29 @@ void drop_call(struct peer *peer, int at)
     peer->calls[at] = peer->calls[--peer->call_count];
 }
 
-static void new_name(struct world *world, struct peer *peer)
+static void new_name(struct peer *peer)
 {
-    peer->name = world->names++;
-    assert_true(world->names < NAMES);
+    peer->name = world.names++;
+    assert_true(world.names < NAMES);
 }
 
-void start(struct world *world, struct peer *peer)
+void start(struct peer *peer)
 {
     struct err err;
-    *peer = (struct peer){.devices = world->options.devices,
-                          .slots = world->options.engine_slots,
-                          .batches_out = world->options.batches_out};
-    new_name(world, peer);
-    struct worker_options options = world->options;
-    options.seed = world->random;
+    *peer = (struct peer){.devices = world.options.devices,
+                          .slots = world.options.engine_slots,
+                          .batches_out = world.options.batches_out};
+    new_name(peer);
+    struct worker_options options = world.options;
+    options.seed = world.random;
     assert_int_equal(worker_open(&options, &peer->worker, &err), STATUS_OK);
-    peer->connects_at = world->now + some_time(world);
+    peer->connects_at = world.now + some_time();
     peer->wakes_at = UINT64_MAX;
 }
 
-static void add_stats(struct world *world, const struct peer *peer)
+static void add_stats(const struct peer *peer)
 {
-    struct worker_stats stats = worker_stats(peer->worker), *sum = &world->counts.workers;
+    struct worker_stats stats = worker_stats(peer->worker), *sum = &world.counts.workers;
     sum->batches_bisected += stats.batches_bisected;
     sum->batches_out_of_memory += stats.batches_out_of_memory;
     sum->settle_retries += stats.settle_retries;
@@ -154,49 +154,46 @@ static void add_stats(struct world *world, const struct peer *peer)
     sum->strays += stats.strays;
 }
 
-void end_peer(struct world *world, struct peer *peer)
+void end_peer(struct peer *peer)
 {
-    int process = process_of(world, peer), lane = (int)(peer - world->peers) - process;
-    exclusive_end(&world->exclusive[process], (size_t)lane, world->now);
-    world->exclusive[process].workers[lane].told = TURN_TOGETHER;
+    int process = process_of(peer), lane = (int)(peer - world.peers) - process;
+    exclusive_end(&world.exclusive[process], (size_t)lane, world.now);
+    world.exclusive[process].workers[lane].told = TURN_TOGETHER;
     while (peer->call_count > 0) {
         struct call *call = peer->calls[0];
-        if (!local(call->kind) && !call->ran && peer->connected && chance(world, 2) == 0) {
-            run_call(world, peer, call);
-        }
+        if (!local(call->kind) && !call->ran && peer->connected && chance(2) == 0) { run_call(peer, call); }
         drop_call(peer, 0);
     }
-    add_stats(world, peer);
+    add_stats(peer);
     worker_close(peer->worker);
-    start(world, peer);
+    start(peer);
 }
 
-void kill_peer(struct world *world, struct peer *peer)
+void kill_peer(struct peer *peer)
 {
-    int process = process_of(world, peer);
-    size_t count = world->exclusive[process].count;
-    world->counts.kills++;
-    for (size_t lane = 0; lane < count; lane++) { world->dead[world->peers[(size_t)process + lane].name] = true; }
-    for (int i = 0; i < world->added; i++) {
-        for (int g = 0; g < world->items[i].group_count && world->items[i].place == IN_STREAM; g++) {
-            world->counts.group_crashes += world->items[i].groups[g] == peer->name;
+    int process = process_of(peer);
+    size_t count = world.exclusive[process].count;
+    world.counts.kills++;
+    for (size_t lane = 0; lane < count; lane++) { world.dead[world.peers[(size_t)process + lane].name] = true; }
+    for (int i = 0; i < world.added; i++) {
+        for (int g = 0; g < world.items[i].group_count && world.items[i].place == IN_STREAM; g++) {
+            world.counts.group_crashes += world.items[i].groups[g] == peer->name;
         }
     }
-    for (size_t lane = 0; lane < count; lane++) { end_peer(world, &world->peers[(size_t)process + lane]); }
+    for (size_t lane = 0; lane < count; lane++) { end_peer(&world.peers[(size_t)process + lane]); }
 }
 
-static void connect_peer(struct world *world, struct peer *peer)
+static void connect_peer(struct peer *peer)
 {
     peer->connected = true;
     peer->lease_lost = false;
     peer->pulsed = peer->housekeeper = false;
     peer->connects_at = UINT64_MAX;
-    world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
-    peer->judges_at = world->now + LEASE_MS * NS_PER_MS;
+    world.alive_until[peer->name] = world.now + LEASE_MS * NS_PER_MS;
+    peer->judges_at = world.now + LEASE_MS * NS_PER_MS;
     enum loss loss = peer->loss;
     peer->loss = LOSS_OTHER;
-    step(world, peer,
-         &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms(world), .loss = loss}});
+    step(peer, &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms(), .loss = loss}});
 }
 
 /* --- entries as a worker reads them --- */
@@ -242,7 +239,7 @@ static void put_name(struct written *to, const char *field, const struct item *i
     put(to, field, "%s%" PRIu64 "-%" PRIu64, prefixes[item->class], item->name_ms, item->name_seq);
 }
 
-static void write_fields(const struct world *world, const struct item *item, bool unread, struct written *to)
+static void write_fields(const struct item *item, bool unread, struct written *to)
 {
     to->count = 0;
     if (unread) {
@@ -255,14 +252,14 @@ static void write_fields(const struct world *world, const struct item *item, boo
         put(to, "_attempt", "%u", item->attempt);
         put(to, "_first_at", "%" PRIu64, item->first_ms);
     } else if (item->forged) {
-        put_name(to, "_id", &world->items[item->target]);
+        put_name(to, "_id", &world.items[item->target]);
         put(to, "_attempt", "9");
     }
     if (item->kind == CANCEL) {
         if (item->target == NOBODY) {
             put(to, "cancel", "7-7");
         } else {
-            put_name(to, "cancel", &world->items[item->target]);
+            put_name(to, "cancel", &world.items[item->target]);
         }
         return;
     }
@@ -274,13 +271,13 @@ static void write_fields(const struct world *world, const struct item *item, boo
     if (item->expires_ms != 0) { put(to, "expires_in", "%" PRIu64, item->expires_ms - item->name_ms); }
 }
 
-static struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
+static struct entry entry_of(const struct call *call, int i, struct written *to)
 {
-    const struct item *item = &world->items[call->got[i]];
+    const struct item *item = &world.items[call->got[i]];
     if (call->kind == ACTION_READ_OWN && call->action.read.own == OWN_IDS) {
         return (struct entry){.class = item->class, .id = {item->entry_ms, item->entry_seq}};
     }
-    write_fields(world, item, call->unread[i], to);
+    write_fields(item, call->unread[i], to);
     return (struct entry){.class = item->class,
                           .id = {item->entry_ms, item->entry_seq},
                           .origin = call->origins[i],
@@ -294,22 +291,22 @@ static struct entry entry_of(const struct world *world, const struct call *call,
 }
 
 /* Returns whether the call brings a text that kills every worker that reads it. */
-static bool kills_reader(struct world *world, const struct peer *peer, const struct call *call)
+static bool kills_reader(const struct peer *peer, const struct call *call)
 {
     bool kills = false;
     if (call->kind == ACTION_READ_OWN && call->action.read.own != OWN_ENTRIES) { return false; }
     for (int i = 0; i < call->got_count && !call->failed && !peer->draining && !peer->exited; i++) {
-        struct item *item = &world->items[call->got[i]];
+        struct item *item = &world.items[call->got[i]];
         if (call->unread[i]) { item->unread_by = peer->name; }
         kills |= item->kind == UNREADABLE && item->unread_by != peer->name && !item->deleted;
     }
     return kills;
 }
 
-static void answer_entries(struct world *world, struct peer *peer, struct call *call)
+static void answer_entries(struct peer *peer, struct call *call)
 {
-    if (kills_reader(world, peer, call)) {
-        kill_peer(world, peer);
+    if (kills_reader(peer, call)) {
+        kill_peer(peer);
         return;
     }
     static struct entry entries[ITEMS];
@@ -324,13 +321,13 @@ static void answer_entries(struct world *world, struct peer *peer, struct call *
     event.entries.last = call->last;
     event.entries.first = call->first;
     for (int i = 0; i < call->got_count && !call->failed; i++) {
-        entries[i] = entry_of(world, call, i, &written[i]);
+        entries[i] = entry_of(call, i, &written[i]);
         if (call->kind == ACTION_READ_OWN) { event.entries.last = entries[i].id; }
     }
     event.entries.entries = entries;
     event.entries.count = call->failed ? 0 : (size_t)call->got_count;
     event.entries.more = call->more;
-    step(world, peer, &event);
+    step(peer, &event);
 }
 
 /* --- answers --- */
@@ -359,7 +356,7 @@ static void hear_pulse(struct peer *peer, const struct call *call)
     peer->pulsed = true;
     if (call->failed) { return; }
     peer->closed = call->pulse.paused;
-    peer->trickles =
+    peer->critical =
         call->pulse.used_bytes * 100 >= call->pulse.most_bytes * MEMORY_CRITICAL_PERCENT && call->pulse.most_bytes > 0;
     peer->housekeeper = call->pulse.housekeeper;
     if (call->pulse.command == EVENT_QUIET || call->pulse.command == EVENT_RESUME) {
@@ -368,7 +365,7 @@ static void hear_pulse(struct peer *peer, const struct call *call)
     peer->draining |= call->pulse.command == EVENT_DRAIN;
 }
 
-static void answer(struct world *world, struct peer *peer, struct call *call)
+static void answer(struct peer *peer, struct call *call)
 {
     static const enum event_kind events[] = {
         [ACTION_PREPARE] = EVENT_PREPARED,    [ACTION_FORMAT] = EVENT_FORMATTED,
@@ -379,7 +376,7 @@ static void answer(struct world *world, struct peer *peer, struct call *call)
         [ACTION_LIST_OWN] = EVENT_OWN_LISTED,
     };
     if (brings_entries(call->kind)) {
-        answer_entries(world, peer, call);
+        answer_entries(peer, call);
         return;
     }
     struct event event = {.kind = events[call->kind], .failed = call->failed};
@@ -402,10 +399,10 @@ static void answer(struct world *world, struct peer *peer, struct call *call)
         event.requests = call->action.requests;
         if (!local(call->kind)) { quarantine_ended(peer, call); }
     }
-    step(world, peer, &event);
+    step(peer, &event);
 }
 
-void disconnect(struct world *world, struct peer *peer, enum loss loss)
+void disconnect(struct peer *peer, enum loss loss)
 {
     peer->loss = loss;
     struct call *broken[CALLS];
@@ -418,30 +415,30 @@ void disconnect(struct world *world, struct peer *peer, enum loss loss)
         broken[count++] = peer->calls[i];
         peer->calls[i] = peer->calls[--peer->call_count];
     }
-    world->counts.drops++;
+    world.counts.drops++;
     peer->connected = false;
     for (int i = 0; i < count; i++) {
         bool alive_still = peer->name == name && !peer->exited; /* a step may have started a poison text */
-        if (alive_still && !broken[i]->ran && chance(world, 2) == 0) { run_call(world, peer, broken[i]); }
+        if (alive_still && !broken[i]->ran && chance(2) == 0) { run_call(peer, broken[i]); }
         broken[i]->failed = true;
-        if (alive_still) { answer(world, peer, broken[i]); }
+        if (alive_still) { answer(peer, broken[i]); }
         free(broken[i]);
     }
     if (peer->name != name || peer->exited) { return; }
-    step(world, peer, &(struct event){.kind = EVENT_DISCONNECTED});
-    peer->connects_at = world->now + (chance(world, 4) == 0 ? 2 * LEASE_MS * NS_PER_MS : some_time(world));
+    step(peer, &(struct event){.kind = EVENT_DISCONNECTED});
+    peer->connects_at = world.now + (chance(4) == 0 ? 2 * LEASE_MS * NS_PER_MS : some_time());
 }
 
 /* Which of the two connections Redis closes over what a call sends or brings; LOSS_OTHER: none. */
-static enum loss closes(struct world *world, const struct call *call)
+static enum loss closes(const struct call *call)
 {
     bool own = call->kind == ACTION_READ_OWN, reads = own || call->kind == ACTION_READ, brings = false;
     for (int i = 0; i < call->got_count && !(own && call->action.read.own != OWN_ENTRIES); i++) {
-        const struct item *item = &world->items[call->got[i]];
+        const struct item *item = &world.items[call->got[i]];
         brings |= item->kind == UNDELIVERABLE && !item->deleted && !call->unread[i];
     }
     if (brings) { return reads ? LOSS_READER : LOSS_WRITER; }
-    return holds_unsendable(world, call) ? LOSS_WRITER : LOSS_OTHER;
+    return holds_unsendable(call) ? LOSS_WRITER : LOSS_OTHER;
 }
 
 /* --- actions, each checked against the contract --- */
@@ -470,7 +467,7 @@ static void check_lists(const struct action *action, uint32_t most)
 }
 
 /* A reply that was sent when the connection was lost is sent again with nothing else that may be to blame. */
-static void check_proof(struct world *world, const struct peer *peer, const struct action *action)
+static void check_proof(const struct peer *peer, const struct action *action)
 {
     static const enum action_kind claims[] = {ACTION_RECLAIM, ACTION_SHED, ACTION_FAIR, ACTION_SWEEP, ACTION_MEND};
     if (action->requests.first->lifetime.cuts == 0) { return; }
@@ -479,20 +476,20 @@ static void check_proof(struct world *world, const struct peer *peer, const stru
         const struct call *call = peer->calls[i];
         assert_true(call->kind != ACTION_SETTLE || call->action.requests.first->output.reply.length < BULK_BYTES);
     }
-    world->counts.proofs++;
+    world.counts.proofs++;
 }
 
 /* Asserts that in this process no call is out that brings or works on requests, except for batches of this worker if
  * `batches`. */
-static void check_alone(struct world *world, const struct peer *peer, bool batches)
+static void check_alone(const struct peer *peer, bool batches)
 {
     static const enum action_kind kinds[] = {ACTION_READ,  ACTION_READ_OWN, ACTION_RECLAIM, ACTION_SHED,  ACTION_FAIR,
                                              ACTION_SWEEP, ACTION_PREPARE,  ACTION_FORMAT,  ACTION_SUBMIT};
-    int process = process_of(world, peer);
+    int process = process_of(peer);
     assert_int_equal(peer->turn, TURN_EXCLUSIVE);
-    for (size_t lane = 0; lane < world->exclusive[process].count; lane++) {
-        const struct peer *other = &world->peers[(size_t)process + lane];
-        world->counts.alone_beside += other != peer && other->connected;
+    for (size_t lane = 0; lane < world.exclusive[process].count; lane++) {
+        const struct peer *other = &world.peers[(size_t)process + lane];
+        world.counts.alone_beside += other != peer && other->connected;
         assert_true(other == peer || other->turn == TURN_REST);
         for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
             if (kinds[i] != ACTION_SUBMIT || other != peer || !batches) { assert_int_equal(out(other, kinds[i]), 0); }
@@ -509,9 +506,9 @@ static bool on_record(const struct item *item, int name)
 
 /* While a suspect runs alone nothing else may start, and it starts only charged and with nothing else running. Any
  * other suspect starts only when its run in a group is on record. */
-static void check_lonely(struct world *world, struct peer *peer, const struct request *request)
+static void check_lonely(struct peer *peer, const struct request *request)
 {
-    const struct item *item = item_of(world, request);
+    const struct item *item = item_of(request);
     if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) { peer->lonely = NULL; }
     if (!request->retry.quarantined) {
         assert_null(peer->lonely);
@@ -521,7 +518,7 @@ static void check_lonely(struct world *world, struct peer *peer, const struct re
         }
         return;
     }
-    check_alone(world, peer, true);
+    check_alone(peer, true);
     assert_ptr_equal(peer->lonely, request);
     assert_true(peer->charged);
     assert_int_equal(out(peer, ACTION_PREPARE), 0);
@@ -534,14 +531,13 @@ static void check_lonely(struct world *world, struct peer *peer, const struct re
 }
 
 /* Nothing starts before it is due or after it has expired, by a clock that may be as old as the last pulse's answer. */
-static void check_time(const struct world *world, const struct request *request)
+static void check_time(const struct request *request)
 {
-    const struct item *item = &world->items[index_of(world, request)];
-    uint64_t now_ms = redis_ms(world);
-    if (world->faults.clock_jump > 0) { return; }
+    const struct item *item = &world.items[index_of(request)];
+    uint64_t now_ms = redis_ms();
+    if (world.faults.clock_jump > 0) { return; }
     assert_true(item->due_ms <= now_ms);
-    assert_true(item->expires_ms == 0 ||
-                now_ms <= item->expires_ms + 70 + (world->faults.stall > 0 ? 2 * LEASE_MS : 0));
+    assert_true(item->expires_ms == 0 || now_ms <= item->expires_ms + 70 + (world.faults.stall > 0 ? 2 * LEASE_MS : 0));
 }
 
 /* The number of batches out that run in spare time, or not, as this one does. */
@@ -555,20 +551,20 @@ static int out_alike(const struct peer *peer, const struct batch *batch)
     return count;
 }
 
-static void check_batch(struct world *world, struct peer *peer, const struct batch *batch)
+static void check_batch(struct peer *peer, const struct batch *batch)
 {
-    uint64_t most = world->options.max_batch_tokens;
+    uint64_t most = world.options.max_batch_tokens;
     assert_in_range(out_alike(peer, batch), 0,
-                    (batch->background ? world->options.background_slots : peer->batches_out) - 1);
+                    (batch->background ? world.options.background_slots : peer->batches_out) - 1);
     assert_true(batch->engine.rows == 1 || batch->engine.extent <= most);
-    assert_in_range(batch->engine.rows, 1, world->options.max_batch_rows);
+    assert_in_range(batch->engine.rows, 1, world.options.max_batch_rows);
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
-            const struct item *item = item_of(world, row->request);
+            const struct item *item = item_of(row->request);
             assert_int_equal(text_token(item, index_of_row(row)), batch->engine.ids[batch->engine.start[i]]);
-            check_lonely(world, peer, row->request);
+            check_lonely(peer, row->request);
             assert_true(!batch->background || row->request->identity.class == CLASS_LOW);
-            if (row->request->lifetime.started_ns == world->now) { check_time(world, row->request); }
+            if (row->request->lifetime.started_ns == world.now) { check_time(row->request); }
         }
     }
 }
@@ -585,19 +581,19 @@ static void sum_up(void *context, const struct request *request)
     sums->count[request->identity.class] += request->identity.origin != ORIGIN_FAIR;
 }
 
-static void check_read(struct world *world, struct peer *peer, const struct action *action)
+static void check_read(struct peer *peer, const struct action *action)
 {
     struct sums sums = {{0}, {0}};
-    uint64_t low = (uint64_t)peer->batches_out * world->options.max_batch_tokens;
+    uint64_t low = (uint64_t)peer->batches_out * world.options.max_batch_tokens;
     (void)worker_each_held(peer->worker, UINT32_MAX, &sums, sum_up);
     assert_int_equal(out(peer, ACTION_READ) + out(peer, ACTION_READ_OWN), 0);
     assert_true(action->read.counts[0] + action->read.counts[1] + action->read.counts[2] > 0);
     for (int c = 0; c < CLASS_COUNT; c++) {
-        uint64_t credit = (uint64_t)peer->devices * world->options.credit_tokens;
+        uint64_t credit = (uint64_t)peer->devices * world.options.credit_tokens;
         credit = credit == 0 ? UINT64_MAX : credit; /* a second's work: test_worker_pace tests how much that is */
         credit = c == CLASS_LOW && low < credit ? low : credit;
         if (action->read.counts[c] > 0) { assert_true(sums.count[c] == 0 || sums.tokens[c] < credit); }
-        assert_in_range(action->read.counts[c], 0, peer->trickles ? 16 : READ_CAP / CLASS_COUNT);
+        assert_in_range(action->read.counts[c], 0, peer->critical ? 16 : READ_CAP / CLASS_COUNT);
     }
 }
 
@@ -610,38 +606,38 @@ static void check_claims(const struct peer *peer)
 
 /* Asserts that it is the housekeeper. Two may be for a moment: the earlier one may not know yet that its time is over.
  */
-static void check_housekeeper(struct world *world, const struct peer *peer)
+static void check_housekeeper(const struct peer *peer)
 {
     assert_true(peer->housekeeper);
     for (int i = 0; i < WORKERS; i++) {
-        const struct peer *other = &world->peers[i];
-        world->counts.two_at_once += other != peer && other->connected && other->housekeeper;
+        const struct peer *other = &world.peers[i];
+        world.counts.two_at_once += other != peer && other->connected && other->housekeeper;
     }
 }
 
-static void check_action(struct world *world, struct peer *peer, const struct action *action)
+static void check_action(struct peer *peer, const struct action *action)
 {
     bool redis = !local(action->kind) && action->kind != ACTION_EXCLUSIVE && action->kind != ACTION_TOGETHER;
     if (redis && action->kind != ACTION_EXIT) { assert_true(peer->connected); }
     switch (action->kind) {
     case ACTION_READ:
         check_claims(peer);
-        check_read(world, peer, action);
+        check_read(peer, action);
         break;
     case ACTION_READ_OWN:
         assert_int_equal(peer->turn, TURN_TOGETHER);
         assert_int_equal(out(peer, ACTION_READ) + out(peer, ACTION_READ_OWN), 0);
         break;
     case ACTION_RECLAIM:
-        assert_true(!action->read.judge || world->now >= peer->judges_at);
-        if (action->read.judge) { check_housekeeper(world, peer); }
+        assert_true(!action->read.judge || world.now >= peer->judges_at);
+        if (action->read.judge) { check_housekeeper(peer); }
         check_claims(peer);
         assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_SWEEP:
     case ACTION_FAIR:
-        check_housekeeper(world, peer);
-        assert_false(action->kind == ACTION_FAIR && peer->trickles);
+        check_housekeeper(peer);
+        assert_false(action->kind == ACTION_FAIR && peer->critical);
         check_claims(peer);
         assert_int_equal(out(peer, action->kind), 0);
         break;
@@ -651,23 +647,23 @@ static void check_action(struct world *world, struct peer *peer, const struct ac
         assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_MEND: /* it brings nothing, so it may run even while one worker runs alone */
-        check_housekeeper(world, peer);
+        check_housekeeper(peer);
         assert_false(peer->draining || peer->quiet || peer->lease_lost);
         assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_SHED:
-        check_housekeeper(world, peer);
+        check_housekeeper(peer);
         assert_int_equal(peer->turn, TURN_TOGETHER);
         assert_false(peer->draining || peer->quiet || peer->lease_lost);
         assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_SUBMIT:
-        check_batch(world, peer, action->batch);
+        check_batch(peer, action->batch);
         break;
     case ACTION_PREPARE:
         check_lists(action, 64);
         for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
-            check_lonely(world, peer, request);
+            check_lonely(peer, request);
         }
         assert_true(peer->turn == (action->requests.first->retry.quarantined ? TURN_EXCLUSIVE : TURN_TOGETHER));
         break;
@@ -676,13 +672,13 @@ static void check_action(struct world *world, struct peer *peer, const struct ac
         break;
     case ACTION_SETTLE:
         check_lists(action, 64);
-        check_proof(world, peer, action);
+        check_proof(peer, action);
         assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is for a request that Redis had refused */
         break;
     case ACTION_RECORD_RUN:
         if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) { peer->lonely = NULL; }
         assert_true(peer->lonely == NULL || peer->lonely == action->requests.first);
-        if (action->requests.first->retry.quarantined) { check_alone(world, peer, false); }
+        if (action->requests.first->retry.quarantined) { check_alone(peer, false); }
         check_lists(action, action->requests.first->retry.quarantined ? 1 : 64);
         for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
             assert_true(request->retry.suspect &&
@@ -716,21 +712,21 @@ static void check_action(struct world *world, struct peer *peer, const struct ac
     }
 }
 
-static void enqueue_call(struct world *world, struct peer *peer, const struct action *action)
+static void enqueue_call(struct peer *peer, const struct action *action)
 {
     assert_true(peer->call_count < CALLS);
     struct call *call = calloc(1, sizeof(*call));
     assert_non_null(call);
     call->kind = action->kind;
     call->action = *action;
-    call->runs_at = world->now + some_time(world);
-    call->answers_at = call->runs_at + some_time(world);
-    call->failed = !local(action->kind) && happens(world, world->faults.script_error);
+    call->runs_at = world.now + some_time();
+    call->answers_at = call->runs_at + some_time();
+    call->failed = !local(action->kind) && happens(world.faults.script_error);
     if (action->kind == ACTION_RECORD_RUN && action->requests.first->retry.quarantined) {
         peer->lonely = action->requests.first;
         peer->charged = false;
     }
-    if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, HANGING) != NULL) {
+    if (action->kind == ACTION_SUBMIT && request_of_kind(action->batch, HANGING) != NULL) {
         call->runs_at = call->answers_at = UINT64_MAX;
     }
     for (uint32_t i = 0; action->kind == ACTION_FAIR && i < action->read.enough_count; i++) {
@@ -740,162 +736,162 @@ static void enqueue_call(struct world *world, struct peer *peer, const struct ac
     peer->calls[peer->call_count++] = call;
 }
 
-static void unblock(struct world *world, struct peer *peer)
+static void unblock(struct peer *peer)
 {
-    if (chance(world, 4) == 0) { /* it may be there before the read is */
+    if (chance(4) == 0) { /* it may be there before the read is */
         return;
     }
     for (int i = 0; i < peer->call_count; i++) {
         if (peer->calls[i]->kind == ACTION_READ && !peer->calls[i]->ran) {
-            peer->calls[i]->ran = true, peer->calls[i]->answers_at = world->now + some_time(world);
+            peer->calls[i]->ran = true, peer->calls[i]->answers_at = world.now + some_time();
         }
     }
 }
 
-static void rejoin(struct world *world, struct peer *peer)
+static void rejoin(struct peer *peer)
 {
     peer->connected = false;
-    new_name(world, peer);
-    peer->connects_at = world->now + some_time(world);
-    world->counts.rejoins++;
+    new_name(peer);
+    peer->connects_at = world.now + some_time();
+    world.counts.rejoins++;
 }
 
 /* A watchdog may end only a worker that a hanging text holds up. */
-static void leave(struct world *world, struct peer *peer, const struct action *action)
+static void leave(struct peer *peer, const struct action *action)
 {
     bool hangs = false;
     for (int i = 0; i < peer->call_count; i++) {
-        hangs |= peer->calls[i]->kind == ACTION_SUBMIT &&
-                 request_of_kind(world, peer->calls[i]->action.batch, HANGING) != NULL;
+        hangs |=
+            peer->calls[i]->kind == ACTION_SUBMIT && request_of_kind(peer->calls[i]->action.batch, HANGING) != NULL;
     }
     assert_true(action->exit.status != STATUS_TIMEOUT || (hangs && !action->exit.clean));
     peer->exited = true;
     peer->unclean = !action->exit.clean;
-    world->counts.clean_exits += action->exit.clean;
-    world->counts.hangs += action->exit.status == STATUS_TIMEOUT;
-    world->dead[peer->name] |= !action->exit.clean;
+    world.counts.clean_exits += action->exit.clean;
+    world.counts.hangs += action->exit.status == STATUS_TIMEOUT;
+    world.dead[peer->name] |= !action->exit.clean;
 }
 
-static void execute(struct world *world, struct peer *peer)
+static void execute(struct peer *peer)
 {
-    int process = process_of(world, peer);
-    size_t lane = (size_t)(peer - world->peers - process);
-    for (size_t i = 0; i < world->actions.count; i++) {
-        struct action *action = &world->actions.items[i];
-        check_action(world, peer, action);
+    int process = process_of(peer);
+    size_t lane = (size_t)(peer - world.peers - process);
+    for (size_t i = 0; i < world.actions.count; i++) {
+        struct action *action = &world.actions.items[i];
+        check_action(peer, action);
         if (action->kind == ACTION_EXIT) {
-            assert_int_equal(i + 1, world->actions.count);
-            leave(world, peer, action);
+            assert_int_equal(i + 1, world.actions.count);
+            leave(peer, action);
         } else if (action->kind == ACTION_REJOIN) {
-            rejoin(world, peer);
+            rejoin(peer);
         } else if (action->kind == ACTION_UNBLOCK) {
-            unblock(world, peer);
+            unblock(peer);
         } else if (action->kind == ACTION_EXCLUSIVE) {
-            exclusive_ask(&world->exclusive[process], lane);
+            exclusive_ask(&world.exclusive[process], lane);
         } else if (action->kind == ACTION_TOGETHER) {
-            exclusive_end(&world->exclusive[process], lane, world->now);
-        } else if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, POISON) != NULL) {
-            kill_peer(world, peer);
+            exclusive_end(&world.exclusive[process], lane, world.now);
+        } else if (action->kind == ACTION_SUBMIT && request_of_kind(action->batch, POISON) != NULL) {
+            kill_peer(peer);
             return;
         } else {
-            enqueue_call(world, peer, action);
+            enqueue_call(peer, action);
         }
     }
 }
 
-void step(struct world *world, struct peer *peer, const struct event *event)
+void step(struct peer *peer, const struct event *event)
 {
     if (peer->exited) { return; }
-    world->actions.count = 0;
-    peer->wakes_at = worker_step(peer->worker, event, world->now, &world->actions);
-    assert_true(peer->wakes_at > world->now);
-    execute(world, peer);
-    tell_turns(world, process_of(world, peer));
+    world.actions.count = 0;
+    peer->wakes_at = worker_step(peer->worker, event, world.now, &world.actions);
+    assert_true(peer->wakes_at > world.now);
+    execute(peer);
+    tell_turns(process_of(peer));
 }
 
-static bool all_rest(const struct world *world, int process)
+static bool all_rest(int process)
 {
     bool rest = true;
-    for (size_t lane = 0; lane < world->exclusive[process].count; lane++) {
-        rest &= worker_rests(world->peers[(size_t)process + lane].worker);
+    for (size_t lane = 0; lane < world.exclusive[process].count; lane++) {
+        rest &= worker_rests(world.peers[(size_t)process + lane].worker);
     }
     return rest;
 }
 
-void tell_turns(struct world *world, int process)
+void tell_turns(int process)
 {
     size_t lane;
     struct event event = {.kind = EVENT_TURN};
-    while (exclusive_next(&world->exclusive[process], world->now, all_rest(world, process), &lane, &event.turn)) {
-        world->peers[(size_t)process + lane].turn = event.turn;
-        step(world, &world->peers[(size_t)process + lane], &event);
+    while (exclusive_next(&world.exclusive[process], world.now, all_rest(process), &lane, &event.turn)) {
+        world.peers[(size_t)process + lane].turn = event.turn;
+        step(&world.peers[(size_t)process + lane], &event);
     }
 }
 
 /* --- time --- */
 
-static bool readable(const struct world *world, const struct action *read)
+static bool readable(const struct action *read)
 {
-    for (int i = world->gone; i < world->added; i++) {
-        if (world->items[i].place == IN_STREAM && !world->items[i].read && !world->items[i].deleted &&
-            read->read.counts[world->items[i].class] > 0) {
+    for (int i = world.gone; i < world.added; i++) {
+        if (world.items[i].place == IN_STREAM && !world.items[i].read && !world.items[i].deleted &&
+            read->read.counts[world.items[i].class] > 0) {
             return true;
         }
     }
     return false;
 }
 
-static uint64_t call_time(const struct world *world, const struct call *call)
+static uint64_t call_time(const struct call *call)
 {
     if (call->ran) { return call->answers_at; }
-    if (call->kind != ACTION_READ || readable(world, &call->action)) { return call->runs_at; }
+    if (call->kind != ACTION_READ || readable(&call->action)) { return call->runs_at; }
     return call->runs_at + call->action.read.block_ms * NS_PER_MS;
 }
 
-void advance_peer(struct world *world, struct peer *peer)
+void advance_peer(struct peer *peer)
 {
-    if (peer->paused_until > world->now) { return; }
-    if (!peer->connected && peer->connects_at <= world->now) {
-        connect_peer(world, peer);
+    if (peer->paused_until > world.now) { return; }
+    if (!peer->connected && peer->connects_at <= world.now) {
+        connect_peer(peer);
         return;
     }
     for (int i = 0; i < peer->call_count; i++) {
         struct call *call = peer->calls[i];
-        if (call_time(world, call) > world->now) { continue; }
+        if (call_time(call) > world.now) { continue; }
         if (!call->ran) {
-            run_call(world, peer, call);
-            enum loss loss = closes(world, call);
+            run_call(peer, call);
+            enum loss loss = closes(call);
             if (loss != LOSS_OTHER) {
-                world->counts.closed++;
-                disconnect(world, peer, loss);
+                world.counts.closed++;
+                disconnect(peer, loss);
                 return;
             }
-            if (call->answers_at < world->now) { call->answers_at = world->now; }
+            if (call->answers_at < world.now) { call->answers_at = world.now; }
             continue;
         }
         if (waits_for_scripts(peer, call)) { continue; }
         peer->calls[i] = peer->calls[--peer->call_count];
-        answer(world, peer, call);
+        answer(peer, call);
         free(call);
         return;
     }
-    if (peer->wakes_at <= world->now) {
-        step(world, peer, &(struct event){.kind = EVENT_TICK});
+    if (peer->wakes_at <= world.now) {
+        step(peer, &(struct event){.kind = EVENT_TICK});
     } else {
-        tell_turns(world, process_of(world, peer));
+        tell_turns(process_of(peer));
     }
 }
 
-uint64_t peer_time(const struct world *world, const struct peer *peer)
+uint64_t peer_time(const struct peer *peer)
 {
     uint64_t next = peer->wakes_at;
     if (!peer->connected && peer->connects_at < next) { next = peer->connects_at; }
     for (int i = 0; i < peer->call_count; i++) {
-        uint64_t at = call_time(world, peer->calls[i]);
+        uint64_t at = call_time(peer->calls[i]);
         next = at < next ? at : next;
     }
-    uint64_t turn = exclusive_deadline(&world->exclusive[process_of(world, peer)]);
+    uint64_t turn = exclusive_deadline(&world.exclusive[process_of(peer)]);
     next = turn < next ? turn : next;
-    next = next < world->now ? world->now : next;
+    next = next < world.now ? world.now : next;
     return next < peer->paused_until ? peer->paused_until : next;
 }
