@@ -1,4 +1,4 @@
-/* How long a batch may be. */
+/* The length of batches: how long one may be. */
 #include "schedule/tune.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* How long a batch may be so that 99 of 100 requests are answered within a target.
+/* The length of batches: how long one may be so that 99 of 100 requests are answered within a target.
  *
  * A request that comes while all compute threads are busy waits for one batch and is in the next, so every request pays
  * for the length of batches. The share of the target that a batch may take is found by feedback: it shrinks while the
