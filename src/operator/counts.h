@@ -1,4 +1,5 @@
-/* What a queue holds, counted now: its requests by class, its parked requests and dead letters, its workers and days.
+/* The contents of a queue, counted now: its requests by class, its parked requests and dead letters, its workers and
+ * days.
  */
 #ifndef OPERATOR_COUNTS_H
 #define OPERATOR_COUNTS_H

@@ -17,8 +17,8 @@
  *   queue_ends        how many requests have ended
  *   queue_entries     entries out of answers
  *
- * A file includes only files below it here. A lost connection and an error reply go up as events: queue_link and
- * queue_join are told through on_lost and on_refused. */
+ * A file includes only files below it here. A lost connection and an error reply go up as events: on_lost calls
+ * queue_link, and on_refused calls queue_join. */
 #ifndef REDIS_QUEUE_TASK_H
 #define REDIS_QUEUE_TASK_H
 
