@@ -6,15 +6,6 @@
 
 #include "harness.h"
 
-#define Q "sluice:{q}:"
-#define STREAM Q "requests"
-
-static void expect_empty(struct redis_fixture *redis)
-{
-    redis_expect(redis, "[0 ~ ~ ~]", "XPENDING " STREAM " sluice");
-    redis_expect(redis, "0", "XLEN " STREAM);
-}
-
 /* --- The straight line -------------------------------------------------------------------------------------------- */
 
 DESK_TEST(entry_to_reply)
@@ -31,7 +22,7 @@ DESK_TEST(entry_to_reply)
     redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
     redis_expect(redis, "8", "HSTRLEN " Q "reply:a embedding");
     redis_expect(redis, desk->held.first->identity.name, "LPOP " Q "wake:a");
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
 }
 
 DESK_TEST(blocked_read_returns_with_the_entry)
@@ -47,8 +38,7 @@ DESK_TEST(unblock_ends_a_blocked_read)
 {
     queue_execute(desk->queue, &(struct action)DESK_READ(4, 600000));
     desk_wait_blocked(desk, redis);
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_UNBLOCK});
-    desk_wait(desk, EVENT_ENTRIES);
+    desk_do(desk, ACTION_UNBLOCK, EVENT_ENTRIES);
     assert_false(desk->last.failed);
     assert_int_equal(desk->last.entries.count, 0);
 }
@@ -64,7 +54,7 @@ DESK_TEST(many_settles_are_one_event)
     desk_settle(desk, OUTCOME_DONE);
     assert_int_equal(desk->count, before + 1);
     assert_int_equal(desk->held.count, 200);
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
     redis_expect(redis, "405", "DBSIZE"); /* replies, wake tokens, three streams, meta, alive */
 }
 
@@ -88,7 +78,7 @@ DESK_TEST(large_replies_are_staged)
     redis_expect(redis, "[]", "KEYS *stage*");
     redis_do(redis, "INFO commandstats");
     assert_non_null(strstr(redis->text, "cmdstat_rename:calls=2,"));
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
 }
 
 /* When a settle fails, its staged reply is removed; the next settle carries the reply itself. */
@@ -152,7 +142,7 @@ DESK_TEST(errors_and_dead_letters)
     desk_settle(desk, OUTCOME_DEAD);
     redis_expect(redis, "[error internal broken 1 1]", "HMGET " Q "reply:a status code message retryable attempts");
     redis_expect(redis, "1", "XLEN " Q "dead");
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
 }
 
 DESK_TEST(deferred_requests_come_back_as_the_next_attempt)
@@ -164,8 +154,7 @@ DESK_TEST(deferred_requests_come_back_as_the_next_attempt)
     desk_settle(desk, OUTCOME_DEFER);
     assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     request_free(request_list_pop(&desk->held));
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(desk, EVENT_PROMOTED);
+    desk_do(desk, ACTION_PROMOTE, EVENT_PROMOTED);
     assert_true(desk->last.promoted.next_due_in_ms == UINT64_MAX);
     assert_int_equal(desk_read(desk, 1, 0), 1);
     assert_string_equal(desk->held.first->identity.name, name);
@@ -174,7 +163,7 @@ DESK_TEST(deferred_requests_come_back_as_the_next_attempt)
     desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "[done 2]", "HMGET " Q "reply:a status attempts");
     redis_expect(redis, "0", "EXISTS " Q "trouble");
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
 }
 
 DESK_TEST(charge_counts_only_for_the_owner)
@@ -208,7 +197,7 @@ DESK_TEST(reclaim_judges_only_when_told)
     assert_int_equal(desk_reclaim(desk, true), 1);
     assert_int_equal(desk->held.first->identity.origin, ORIGIN_RECLAIMED);
     desk_settle(desk, OUTCOME_DONE);
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
     assert_null(strstr(redis_do(redis, "XINFO CONSUMERS " STREAM " sluice"), "gone"));
 }
 
@@ -221,7 +210,7 @@ DESK_TEST(vanished_entries_are_handed_over_and_settled)
     desk_settle(desk, OUTCOME_GONE);
     assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "internal", "HGET " Q "reply:5-1 code");
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
 }
 
 TEST_WITH(released_entries_go_to_the_next_worker, redis_setup, redis_teardown)
@@ -249,15 +238,12 @@ DESK_TEST(a_lost_lease_is_told_and_a_new_name_taken)
 {
     char old[QUEUE_WORKER_MAX];
     snprintf(old, sizeof old, "%s", queue_worker_name(desk->queue));
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(desk, EVENT_LEASE);
+    desk_do(desk, ACTION_RENEW, EVENT_LEASE);
     assert_true(desk->last.lease_held);
     redis_do(redis, "DEL " Q "alive:%s", old);
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(desk, EVENT_LEASE);
+    desk_do(desk, ACTION_RENEW, EVENT_LEASE);
     assert_false(desk->last.lease_held || desk->last.failed);
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_REJOIN});
-    desk_wait(desk, EVENT_CONNECTED);
+    desk_do(desk, ACTION_REJOIN, EVENT_CONNECTED);
     assert_string_not_equal(queue_worker_name(desk->queue), old);
     redis_expect(redis, "1", "EXISTS " Q "alive:%s", queue_worker_name(desk->queue));
 }

@@ -3,8 +3,6 @@
 
 #include "harness.h"
 
-#define Q "sluice:{q}:"
-#define HIGH Q "requests:high"
 #define NORMAL Q "requests"
 #define LOW Q "requests:low"
 

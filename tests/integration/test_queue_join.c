@@ -6,9 +6,6 @@
 
 #include "harness.h"
 
-#define Q "sluice:{q}:"
-#define STREAM Q "requests"
-
 static void expect_fatal(struct redis_fixture *redis, const struct queue_options *options, enum status status,
                          const char *words)
 {

@@ -10,10 +10,6 @@
 
 #include "harness.h"
 
-#define Q "sluice:{q}:"
-#define STREAM Q "requests"
-#define HIGH Q "requests:high"
-
 static size_t take(struct desk *desk, enum action_kind kind, uint32_t count)
 {
     return desk_take(desk, &(struct action){.kind = kind, .read = {.class = CLASS_NORMAL, .count = count}});
@@ -23,12 +19,6 @@ static struct request *read_one(struct desk *desk)
 {
     assert_int_equal(desk_read(desk, 1, 0), 1);
     return desk->held.last;
-}
-
-static void expect_empty(struct redis_fixture *redis, const char *stream)
-{
-    redis_expect(redis, "[0 ~ ~ ~]", "XPENDING %s sluice", stream);
-    redis_expect(redis, "0", "XLEN %s", stream);
 }
 
 /* --- Results streams and borrowed names --------------------------------------------------------------------------- */
@@ -42,7 +32,7 @@ DESK_TEST(a_results_stream_gets_an_entry)
     desk_settle(desk, OUTCOME_DONE);
     assert_non_null(strstr(redis_do(redis, "XRANGE " Q "results:web-1 - +"), "[id a status done entry 5-1]"));
     redis_expect(redis, "6-1", "LPOP " Q "wake:b");
-    expect_empty(redis, STREAM);
+    desk_expect_empty(redis, STREAM);
 }
 
 DESK_TEST(a_forged_name_is_not_believed)
@@ -82,8 +72,7 @@ DESK_TEST(ids_ahead_of_the_clock_are_mended)
         assert_int_equal(desk->last.mended.more, call < 5);
     }
     redis_expect(redis, "65", "ZCARD " Q "later");
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(desk, EVENT_PROMOTED);
+    desk_do(desk, ACTION_PROMOTE, EVENT_PROMOTED);
     struct request *request = read_one(desk);
     assert_string_equal(request->identity.name, "9999999999999999-0");
     assert_true(request->identity.entry.ms < 5000000000000 && request->identity.first_ms <= request->identity.entry.ms);
@@ -101,13 +90,11 @@ DESK_TEST(what_is_not_due_stays_parked)
     request->lifetime.due_at_ms = 4000000000000;
     desk_settle(desk, OUTCOME_DEFER);
     redis_expect(redis, "4000000000000", "ZSCORE " Q "later 5-1");
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(desk, EVENT_PROMOTED);
+    desk_do(desk, ACTION_PROMOTE, EVENT_PROMOTED);
     assert_true(desk->last.promoted.next_due_in_ms > 3600000 && desk->last.promoted.next_due_in_ms < UINT64_MAX);
-    expect_empty(redis, STREAM);
+    desk_expect_empty(redis, STREAM);
     redis_do(redis, "ZADD " Q "later 1 5-1");
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(desk, EVENT_PROMOTED);
+    desk_do(desk, ACTION_PROMOTE, EVENT_PROMOTED);
     desk_drop(desk, 1);
     request = read_one(desk);
     assert_string_equal(request->identity.name, "5-1");
@@ -127,15 +114,14 @@ DESK_TEST(a_message_that_vanished_is_not_parked)
     desk_settle(desk, OUTCOME_GONE);
     assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
     redis_expect(redis, "[error internal]", "HMGET " Q "reply:a status code");
-    expect_empty(redis, STREAM);
+    desk_expect_empty(redis, STREAM);
 }
 
 DESK_TEST(unreadable_parked_requests_are_counted)
 {
     redis_do(redis, "ZADD " Q "later 1 5-1");
     redis_do(redis, "HSET " Q "later:data 5-1 rubbish");
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(desk, EVENT_PROMOTED);
+    desk_do(desk, ACTION_PROMOTE, EVENT_PROMOTED);
     assert_false(desk->last.failed);
 }
 
@@ -172,7 +158,7 @@ DESK_TEST(a_queued_request_is_cancelled)
     redis_expect(redis, "[cancelled 5-1]", "HMGET " Q "reply:5-1 status entry");
     redis_expect(redis, "0", "EXISTS " Q "reply:high:9-1");
     redis_expect(redis, "0", "XLEN " STREAM);
-    expect_empty(redis, HIGH);
+    desk_expect_empty(redis, HIGH);
     settle_as_cancel(desk); /* as if the answer had been lost */
     assert_int_equal(cancel->lifetime.verdict, VERDICT_LATE);
 }
@@ -193,7 +179,7 @@ DESK_TEST(the_reply_key_is_that_of_the_request)
     redis_expect(redis, "5-1", "LPOP " Q "wake:order-42");
     assert_non_null(
         strstr(redis_do(redis, "XRANGE " Q "results:web-1 - +"), "[id order-43 status cancelled entry 6-1]"));
-    expect_empty(redis, STREAM);
+    desk_expect_empty(redis, STREAM);
 }
 
 DESK_TEST(a_parked_request_is_cancelled)
@@ -224,7 +210,7 @@ DESK_TEST(what_is_finished_or_unknown_stays_as_it_is)
         desk_drop(desk, 1);
     }
     redis_expect(redis, "done", "HGET " Q "reply:a status");
-    expect_empty(redis, HIGH);
+    desk_expect_empty(redis, HIGH);
 }
 
 /* --- Pulse -------------------------------------------------------------------------------------------------------- */
@@ -510,7 +496,7 @@ TEST_WITH(names_of_any_bytes_go_round, redis_setup, redis_teardown)
     assert_int_equal(house.held.first->identity.entry.ms, 100);
     desk_settle(&house, OUTCOME_DONE);
     desk_settle(&other, OUTCOME_DONE);
-    expect_empty(redis, STREAM);
+    desk_expect_empty(redis, STREAM);
     desk_close(&house);
     desk_close(&other);
 }
@@ -607,8 +593,8 @@ TEST_WITH(requests_come_back_from_lost_calls, redis_setup, redis_teardown)
     redis_expect(redis, "[5-1]", "ZRANGE " Q "later 0 -1");
     redis_expect(redis, "1", "HLEN " Q "later:data");
     redis_expect(redis, "cancelled", "HGET " Q "reply:b status");
-    expect_empty(redis, STREAM);
-    expect_empty(redis, HIGH);
+    desk_expect_empty(redis, STREAM);
+    desk_expect_empty(redis, HIGH);
     desk_close(&desk);
 }
 

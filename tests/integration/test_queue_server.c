@@ -7,15 +7,6 @@
 
 #include "harness.h"
 
-#define Q "sluice:{q}:"
-#define STREAM Q "requests"
-
-static void expect_empty(struct redis_fixture *redis)
-{
-    redis_expect(redis, "[0 ~ ~ ~]", "XPENDING " STREAM " sluice");
-    redis_expect(redis, "0", "XLEN " STREAM);
-}
-
 static void server_with_aof(struct redis_fixture *redis)
 {
     static const char *const options[] = {"--appendonly", "yes", NULL};
@@ -48,7 +39,7 @@ TEST_WITH(kill_and_restart_keeps_what_was_read, redis_setup, redis_teardown)
     assert_int_equal(own + more, 2);
     desk_settle(&desk, OUTCOME_DONE);
     redis_reconnect(redis);
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
     desk_close(&desk);
 }
 
@@ -93,8 +84,7 @@ TEST_WITH(a_silent_server_is_given_up, redis_setup, redis_teardown)
     desk_open(&desk, &redis->address, &(struct queue_options){.command_timeout_ms = 100, .connect_timeout_ms = 200});
     desk_wait(&desk, EVENT_CONNECTED);
     kill(redis->server.pid, SIGSTOP);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(&desk, EVENT_DISCONNECTED);
+    desk_do(&desk, ACTION_RENEW, EVENT_DISCONNECTED);
     kill(redis->server.pid, SIGCONT);
     desk_wait(&desk, EVENT_CONNECTED);
     desk_close(&desk);
@@ -136,7 +126,7 @@ DESK_TEST(a_destroyed_group_is_made_again_at_zero)
     assert_int_equal(desk_read(desk, 1, 0), 1);
     desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
 }
 
 static void blocked_read_with(struct redis_fixture *redis, const char *command)
@@ -181,7 +171,7 @@ DESK_TEST(a_read_only_server_is_waited_out)
     desk_wait(desk, EVENT_CONNECTED);
     desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
-    expect_empty(redis);
+    desk_expect_empty(redis, STREAM);
 }
 
 DESK_TEST(a_busy_server_is_waited_out)
@@ -195,8 +185,7 @@ DESK_TEST(a_busy_server_is_waited_out)
     const struct resp_value *value;
     for (int i = 0; i < 20000 && strncmp(redis_do(redis, "PING"), "!BUSY", 5) != 0; i++) {}
     redis_expect(redis, "!BUSY...", "PING");
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(desk, EVENT_DISCONNECTED);
+    desk_do(desk, ACTION_RENEW, EVENT_DISCONNECTED);
     redis_do(redis, "SCRIPT KILL");
     desk_wait(desk, EVENT_CONNECTED);
     assert_int_not_equal(client_receive(other, &value, &err), STATUS_OK);
@@ -208,11 +197,9 @@ DESK_TEST(a_full_redis_still_lets_requests_end)
     redis_do(redis, "XADD " STREAM " * id a text hello");
     desk_read(desk, 1, 0);
     redis_do(redis, "CONFIG SET maxmemory 1");
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(desk, EVENT_LEASE);
+    desk_do(desk, ACTION_RENEW, EVENT_LEASE);
     assert_true(desk->last.lease_held);
-    queue_execute(desk->queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(desk, EVENT_PROMOTED);
+    desk_do(desk, ACTION_PROMOTE, EVENT_PROMOTED);
     assert_false(desk->last.failed);
     desk_settle(desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
@@ -243,8 +230,7 @@ TEST_WITH(a_full_redis_can_be_joined, redis_setup, redis_teardown)
     redis_do(redis, "XADD " STREAM " * id a text hello");
     redis_do(redis, "CONFIG SET maxmemory 1");
     desk_connect(&desk, &redis->address);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_REJOIN});
-    desk_wait(&desk, EVENT_CONNECTED);
+    desk_do(&desk, ACTION_REJOIN, EVENT_CONNECTED);
     assert_int_equal(desk_read(&desk, 1, 0), 1);
     desk_settle(&desk, OUTCOME_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");

@@ -207,3 +207,15 @@ void desk_settle(struct desk *desk, enum outcome outcome)
     desk_execute(desk, ACTION_SETTLE, false);
     desk_wait(desk, EVENT_SETTLED);
 }
+
+void desk_do(struct desk *desk, enum action_kind action, enum event_kind event)
+{
+    queue_execute(desk->queue, &(struct action){.kind = action});
+    desk_wait(desk, event);
+}
+
+void desk_expect_empty(struct redis_fixture *redis, const char *stream)
+{
+    redis_expect(redis, "[0 ~ ~ ~]", "XPENDING %s sluice", stream);
+    redis_expect(redis, "0", "XLEN %s", stream);
+}

@@ -7,6 +7,11 @@
 #include "redis/queue.h"
 #include "redis_fixture.h"
 
+/* The keys of the desk's queue. */
+#define Q "sluice:{q}:"
+#define STREAM Q "requests"
+#define HIGH Q "requests:high"
+
 enum { DESK_EVENTS = 256, DESK_LEASE_MS = 500 };
 
 struct desk {
@@ -27,6 +32,12 @@ void desk_close(struct desk *desk); /* frees what it holds, too */
 /* Runs the event loop until the next event of this kind, which is then in `last`; events of other kinds that came
  * before it are passed over. Fails the test after 20 s, and when the queue stops. */
 void desk_wait(struct desk *desk, enum event_kind kind);
+
+/* Executes an action without more, and waits for its event. */
+void desk_do(struct desk *desk, enum action_kind action, enum event_kind event);
+
+/* Expects that a stream has no entry, and that none is pending. */
+void desk_expect_empty(struct redis_fixture *redis, const char *stream);
 
 /* Runs the event loop for a moment. */
 void desk_pause(struct desk *desk);
