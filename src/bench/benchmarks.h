@@ -25,23 +25,4 @@ struct bench_e2e_options {
 MUST_CHECK enum status bench_e2e(const struct config *config, const struct bench_e2e_options *options,
                                  const volatile sig_atomic_t *stop, struct report *report, struct err *err);
 
-/* Options of `sluice bench ab`: the cost of each way to batch, at the same arrivals. */
-struct bench_ab_options {
-    char *json;
-    char *ways;         /* "off,fifo,sorted,packed" */
-    char *windows;      /* ms: "0,5,50" */
-    char *loads;        /* percent of the capacity with packed batches: "20,50,80,95" */
-    int64_t tokens;     /* per text; 0: mixed lengths */
-    char *input;        /* a file with a text per line, in place of made-up texts */
-    int64_t fixed_rows; /* texts in a full padded batch */
-    int64_t burst, burst_load;
-    int64_t duration_ms;
-    char *price_per_hour;
-};
-
-/* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, trial_run and model_open;
- * STATUS_BAD_INPUT naming an option. */
-MUST_CHECK enum status bench_ab(const struct config *config, const struct bench_ab_options *options,
-                                const volatile sig_atomic_t *stop, struct report *report, struct err *err);
-
 #endif

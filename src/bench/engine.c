@@ -107,34 +107,66 @@ enum status workload_measure(const struct workload *workload, unsigned threads, 
     return status;
 }
 
-/* ---- passes of one batch ---- */
+/* ---- passes ---- */
 
 struct pass_state {
     struct encoder *encoder;
-    struct engine_batch batch;
+    struct engine_batch *batches; /* [count], of one output */
+    uint32_t count;
+    unsigned slots, out; /* out: batches put and not yet taken */
 };
 
-/* Makes a batch of rows of these lengths, packed, or each with room for the longest. Shapes: lengths [rows]. */
-static enum status open_passes(struct passes *passes, struct engine *engine, const struct model *model,
-                               const uint32_t *lengths, uint32_t rows, bool padded, struct err *err)
+/* How texts are put into batches. */
+struct cutting {
+    uint32_t tokens; /* of a batch, with padding, unless a single text has more */
+    bool padded;     /* to the longest of a batch */
+};
+
+/* The number of texts of the next batch, at least 1, and what it takes up. Shapes: lengths [texts]. */
+static uint32_t cut_one(const struct cutting *cutting, const uint32_t *lengths, uint32_t texts, uint32_t *longest,
+                        size_t *extent)
 {
-    size_t extent = 0, longest = 0;
-    for (uint32_t row = 0; row < rows; row++) {
-        extent += lengths[row];
-        longest = lengths[row] > longest ? lengths[row] : longest;
+    uint32_t rows = 0;
+    *longest = 0;
+    *extent = 0;
+    for (; rows < texts; rows++) {
+        uint32_t widest = lengths[rows] > *longest ? lengths[rows] : *longest;
+        size_t next = cutting->padded ? (size_t)widest * (rows + 1) : *extent + lengths[rows];
+        if (rows > 0 && next > cutting->tokens) { break; }
+        *longest = widest;
+        *extent = next;
     }
-    extent = padded ? longest * rows : extent;
-    int32_t *ids = malloc((extent + 2 * (size_t)rows) * sizeof *ids);
-    *passes = (struct passes){.engine = engine, .model = model, .ids = ids};
-    if (!ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %zu tokens", extent); }
-    uint32_t *start = (uint32_t *)(ids + extent), *length = start + rows, at = 0;
-    for (size_t i = 0; i < extent; i++) { ids[i] = (int32_t)((i + 1) * 2654435761u % model->vocabulary); }
-    for (uint32_t row = 0; row < rows; row++) {
-        start[row] = at;
-        length[row] = lengths[row];
-        at += padded ? (uint32_t)longest : lengths[row];
+    return rows;
+}
+
+/* Makes batches of texts of these lengths, in order. Shapes: lengths [texts]. */
+static enum status open_passes(struct passes *passes, struct engine *engine, const struct model *model,
+                               const uint32_t *lengths, uint32_t texts, const struct cutting *cutting, struct err *err)
+{
+    size_t all = 0, extent;
+    uint32_t longest, count = 0;
+    for (uint32_t at = 0; at < texts; at += cut_one(cutting, lengths + at, texts - at, &longest, &extent), count++) {
+        (void)cut_one(cutting, lengths + at, texts - at, &longest, &extent);
+        all += extent;
     }
-    passes->batch = (struct engine_batch){rows, (uint32_t)extent, ids, start, length, NULL};
+    *passes = (struct passes){.engine = engine, .model = model, .count = count, .extent = all};
+    passes->batches = malloc(count * sizeof *passes->batches + (all + 2 * (size_t)texts) * sizeof(int32_t));
+    if (!passes->batches) { return err_set(err, STATUS_NO_MEMORY, "no memory for batches of %zu tokens", all); }
+    uint32_t *start = (uint32_t *)(passes->batches + count), *length = start + texts;
+    int32_t *ids = (int32_t *)(length + texts);
+    for (size_t i = 0; i < all; i++) { ids[i] = (int32_t)((i + 1) * 2654435761u % model->vocabulary); }
+    for (uint32_t i = 0, text = 0; i < count; i++) {
+        uint32_t rows = cut_one(cutting, lengths + text, texts - text, &longest, &extent), at = 0;
+        passes->batches[i] =
+            (struct engine_batch){rows, (uint32_t)extent, ids, start + text, length + text, NULL, NULL};
+        passes->most_rows = rows > passes->most_rows ? rows : passes->most_rows;
+        for (uint32_t row = 0; row < rows; row++, text++) {
+            start[text] = at;
+            length[text] = lengths[text];
+            at += cutting->padded ? longest : lengths[text];
+        }
+        ids += extent;
+    }
     return STATUS_OK;
 }
 
@@ -145,76 +177,76 @@ enum status passes_open_even(struct passes *passes, struct engine *engine, const
     *passes = (struct passes){0};
     if (!lengths) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u lengths", rows); }
     for (uint32_t row = 0; row < rows; row++) { lengths[row] = length; }
-    enum status status = open_passes(passes, engine, model, lengths, rows, false, err);
+    enum status status =
+        open_passes(passes, engine, model, lengths, rows, &(struct cutting){.tokens = UINT32_MAX}, err);
     free(lengths);
     return status;
 }
 
 void passes_close(struct passes *passes)
 {
-    free(passes->ids);
+    free(passes->batches);
 }
 
+/* Batches that are out write to the same output; no thread but this one does, and the vectors do not matter here. */
 static enum status open_state(void *context, void **out, struct err *err)
 {
     struct passes *passes = context;
     struct pass_state *state = calloc(1, sizeof *state);
     *out = state;
     if (!state) { return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder"); }
-    state->batch = passes->batch;
-    state->batch.output = malloc((size_t)passes->batch.rows * passes->model->dim * sizeof(float));
-    if (!state->batch.output) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows); }
+    state->count = passes->count;
+    state->slots = encoder_slots(passes->engine);
+    size_t batches = passes->count * sizeof *state->batches;
+    state->batches = malloc(batches + (size_t)passes->most_rows * passes->model->dim * sizeof(float));
+    if (!state->batches) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->most_rows); }
+    memcpy(state->batches, passes->batches, batches);
+    float *output = (float *)(state->batches + passes->count);
+    for (uint32_t i = 0; i < passes->count; i++) { state->batches[i].output = output; }
     TRY(encoder_open(passes->engine, &state->encoder, err));
     return passes->parallel ? encoder_join(state->encoder, passes->parallel, err) : STATUS_OK;
 }
 
-/* The vectors do not matter here, so they need not be finite. */
-static enum status pass(struct pass_state *state, const struct engine_batch *batch, struct err *err)
+static enum status take_oldest(struct pass_state *state, struct err *err)
 {
-    enum status status = encoder_run(state->encoder, batch, err);
+    enum status status = encoder_take(state->encoder, err);
+    state->out--;
     return status == STATUS_NON_FINITE ? STATUS_OK : status;
 }
 
-static enum status run_once(void *of, struct err *err)
+/* Keeps the device's slots full, as a daemon does: the host's share of a batch counts only where the device waits for
+ * it. */
+static enum status run_all(void *of, struct err *err)
 {
     struct pass_state *state = of;
-    return pass(state, &state->batch, err);
-}
-
-static enum status run_one_by_one(void *of, struct err *err)
-{
-    struct pass_state *state = of;
-    const uint32_t start = 0;
-    for (uint32_t row = 0; row < state->batch.rows; row++) {
-        struct engine_batch one = {.rows = 1,
-                                   .extent = state->batch.length[row],
-                                   .ids = state->batch.ids + state->batch.start[row],
-                                   .start = &start,
-                                   .length = &state->batch.length[row],
-                                   .output = state->batch.output};
-        TRY(pass(state, &one, err));
+    for (uint32_t i = 0; i < state->count; i++) {
+        if (state->out == state->slots) { TRY(take_oldest(state, err)); }
+        TRY(encoder_put(state->encoder, &state->batches[i], err));
+        state->out++;
     }
     return STATUS_OK;
+}
+
+/* Runs one batch from its beginning to its end. */
+static enum status run_alone(struct pass_state *state, struct err *err)
+{
+    enum status status = encoder_run(state->encoder, &state->batches[0], err);
+    return status == STATUS_NON_FINITE ? STATUS_OK : status;
 }
 
 static void close_state(void *of)
 {
     struct pass_state *state = of;
     if (!state) { return; }
+    while (state->out > 0) { (void)take_oldest(state, NULL); }
     encoder_close(state->encoder);
-    free(state->batch.output);
+    free(state->batches);
     free(state);
 }
 
 struct workload passes_workload(struct passes *passes)
 {
-    return (struct workload){open_state, run_once, close_state, passes};
-}
-
-/* A workload whose runs each make a pass for each row, one after another. */
-static struct workload one_by_one(struct passes *passes)
-{
-    return (struct workload){open_state, run_one_by_one, close_state, passes};
+    return (struct workload){open_state, run_all, close_state, passes};
 }
 
 /* Runs the batch on one thread for at least `for_ns` and at least `times` times. Adds the wall time of each pass, and
@@ -224,11 +256,11 @@ static enum status time_passes(struct passes *passes, uint64_t for_ns, unsigned 
 {
     void *state = NULL;
     enum status status = open_state(passes, &state, err);
-    if (status == STATUS_OK) { status = run_once(state, err); /* to warm up */ }
+    if (status == STATUS_OK) { status = run_alone(state, err); /* to warm up */ }
     uint64_t now = clock_now_ns(), ends = now + for_ns;
     for (unsigned count = 0; status == STATUS_OK && (now < ends || count < times); count++) {
         uint64_t begin = now, begin_cpu = clock_thread_ns();
-        status = run_once(state, err);
+        status = run_alone(state, err);
         sample_add(cpu_ms, (double)(clock_thread_ns() - begin_cpu) / NS_PER_MS);
         now = clock_now_ns();
         sample_add(took_ms, (double)(now - begin) / NS_PER_MS);
@@ -242,7 +274,14 @@ static enum status time_passes(struct passes *passes, uint64_t for_ns, unsigned 
 
 /* ---- the command ---- */
 
-enum { MIXED_ROWS = 32, POINTS = 3 * NUMBERS_MAX, PASS_TOKENS = 1024, HELPED_TOKENS = 256, TIMES = 10 };
+enum {
+    MIXED_TEXTS = 32,
+    MIXED_BATCHES = 4,
+    POINTS = 3 * NUMBERS_MAX,
+    PASS_TOKENS = 1024,
+    HELPED_TOKENS = 256,
+    TIMES = 10
+};
 
 struct bench {
     const struct bench_engine_options *options;
@@ -322,52 +361,84 @@ static enum status batches(struct bench *bench, unsigned most, struct err *err)
     }
 }
 
-static const struct column mixed_columns[] = {{"way", "mixed", REPORT_TEXT},
-                                              {"threads", "threads", 0},
-                                              {"rows", "rows", 0},
-                                              {"padding_share", "padding", 3},
-                                              {"texts_per_s", "texts/s", 1}};
+static const struct column mixed_columns[] = {{"way", "mixed", REPORT_TEXT},   {"threads", "threads", 0},
+                                              {"texts", "texts", 0},           {"batches", "batches", 0},
+                                              {"padding_share", "padding", 3}, {"texts_per_s", "texts/s", 1}};
 
-/* Lengths from 6 to 200, many short and few long. Returns their sum. */
-static uint32_t mixed_lengths(const struct model *model, uint32_t lengths[MIXED_ROWS], uint32_t *longest)
+/* Lengths from 6 to 200, many short and few long. Shapes: lengths [texts]. Returns their sum. */
+static uint64_t mixed_lengths(const struct model *model, uint32_t *lengths, uint32_t texts)
 {
-    uint64_t seed = 7;
-    uint32_t sum = 0, most = model->max_tokens < 200 ? model->max_tokens : 200, least = most < 6 ? 1 : 6;
-    *longest = 0;
-    for (int i = 0; i < MIXED_ROWS; i++) {
+    uint64_t seed = 7, sum = 0;
+    uint32_t most = model->max_tokens < 200 ? model->max_tokens : 200, least = most < 6 ? 1 : 6;
+    for (uint32_t i = 0; i < texts; i++) {
         double share = random_share(&seed);
         lengths[i] = least + (uint32_t)(share * share * share * (most - least + 1));
         sum += lengths[i];
-        *longest = lengths[i] > *longest ? lengths[i] : *longest;
     }
     return sum;
 }
 
-/* Measures the same texts packed, padded and one by one, in turn, on all threads. */
-static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
+static int longer_first(const void *left, const void *right)
 {
-    uint32_t lengths[MIXED_ROWS], longest, sum = mixed_lengths(bench->model, lengths, &longest);
-    struct passes packed = {0}, padded = {0};
-    double best[3] = {0}, padding = 1 - (double)sum / (longest * MIXED_ROWS);
-    enum status status = open_passes(&packed, bench->engine, bench->model, lengths, MIXED_ROWS, false, err);
-    if (status == STATUS_OK) {
-        status = open_passes(&padded, bench->engine, bench->model, lengths, MIXED_ROWS, true, err);
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a < b) - (a > b);
+}
+
+/* A way of making batches of the mixed texts. */
+struct way {
+    const char *name;
+    bool sorted, padded;
+    uint32_t batches; /* about how many; 0: each text is one */
+    struct passes passes;
+    double best; /* runs/s */
+};
+
+static enum status measure_ways(struct bench *bench, struct way *ways, size_t count, uint32_t *lengths, uint32_t texts,
+                                unsigned threads, struct err *err)
+{
+    uint64_t sum = mixed_lengths(bench->model, lengths, texts);
+    memcpy(lengths + texts, lengths, texts * sizeof *lengths);
+    qsort(lengths + texts, texts, sizeof *lengths, longer_first);
+    for (size_t i = 0; i < count; i++) {
+        struct way *way = &ways[i];
+        struct cutting cutting = {.padded = way->padded};
+        if (way->batches > 0) { cutting.tokens = (uint32_t)((sum + way->batches - 1) / way->batches); }
+        const uint32_t *of = lengths + (way->sorted ? texts : 0);
+        TRY(open_passes(&way->passes, bench->engine, bench->model, of, texts, &cutting, err));
     }
-    struct workload ways[] = {passes_workload(&packed), passes_workload(&padded), one_by_one(&packed)};
-    for (int64_t i = 0; i < 3 * bench->options->rounds && status == STATUS_OK; i++) {
+    for (size_t i = 0; i < count * (size_t)bench->options->rounds; i++) {
+        struct way *way = &ways[i % count];
+        struct workload workload = passes_workload(&way->passes);
         double rate;
-        status = workload_measure(&ways[i % 3], threads, (uint64_t)bench->options->round_ms * NS_PER_MS, &rate, err);
-        best[i % 3] = fmax(best[i % 3], rate * MIXED_ROWS);
+        TRY(workload_measure(&workload, threads, (uint64_t)bench->options->round_ms * NS_PER_MS, &rate, err));
+        way->best = fmax(way->best, rate);
     }
-    passes_close(&packed);
-    passes_close(&padded);
-    if (status != STATUS_OK) { return status; }
-    static const char *const names[] = {"packed", "padded", "one by one"};
     report_table(bench->report, "mixed", mixed_columns, sizeof mixed_columns / sizeof mixed_columns[0]);
-    for (int i = 0; i < 3; i++) {
-        report_row(bench->report, &names[i], (const double[]){threads, MIXED_ROWS, i == 1 ? padding : 0, best[i]});
+    for (size_t i = 0; i < count; i++) {
+        report_row(bench->report, &ways[i].name,
+                   (const double[]){threads, texts, ways[i].passes.count,
+                                    1 - (double)sum / (double)ways[i].passes.extent, ways[i].best * texts});
     }
     return STATUS_OK;
+}
+
+/* Measures the same texts in each way, in turn, on all threads. A device with several slots gets full batches. */
+static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
+{
+    enum { MEAN_TOKENS = 55 };
+    struct way ways[] = {{"packed", false, false, MIXED_BATCHES, {0}, 0},
+                         {"padded, by length", true, true, MIXED_BATCHES, {0}, 0},
+                         {"padded, in order", false, true, MIXED_BATCHES, {0}, 0},
+                         {"one by one", false, false, 0, {0}, 0}};
+    enum { WAYS = sizeof ways / sizeof ways[0] };
+    uint32_t full = MIXED_BATCHES * (uint32_t)bench->options->batch_tokens / MEAN_TOKENS, texts = MIXED_TEXTS;
+    if (encoder_slots(bench->engine) > 1 && full > texts) { texts = full; }
+    uint32_t *lengths = malloc(2 * (size_t)texts * sizeof *lengths);
+    enum status status = lengths ? measure_ways(bench, ways, WAYS, lengths, texts, threads, err)
+                                 : err_set(err, STATUS_NO_MEMORY, "no memory for %u lengths", texts);
+    for (int i = 0; i < WAYS; i++) { passes_close(&ways[i].passes); }
+    free(lengths);
+    return status;
 }
 
 /* A pass that is repeated. */
@@ -408,7 +479,7 @@ static enum status measure_point(const struct bench *bench, struct point *point,
         status =
             time_passes(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, times, &point->took, &point->cpu, err);
     }
-    if (status == STATUS_OK) { point->shape = cost_shape_of(&passes.batch); }
+    if (status == STATUS_OK) { point->shape = cost_shape_of(&passes.batches[0]); }
     passes_close(&passes);
     return status;
 }

@@ -26,12 +26,13 @@ enum { WORKLOAD_THREADS_MAX = 256 };
 MUST_CHECK enum status workload_measure(const struct workload *workload, unsigned threads, uint64_t for_ns,
                                         double *rate, struct err *err);
 
-/* An engine and a batch for it, made up of ids from all over the vocabulary. */
+/* An engine and batches for it, made up of ids from all over the vocabulary. */
 struct passes {
     struct engine *engine;
     const struct model *model;
-    int32_t *ids;                  /* the rest of the batch follows them in memory */
-    struct engine_batch batch;     /* without output: each thread has its own */
+    struct engine_batch *batches;  /* [count], without output: each thread has its own */
+    uint32_t count, most_rows;     /* most_rows: of any batch */
+    size_t extent;                 /* tokens of all batches, padding included */
     struct parallel_for *parallel; /* helpers for all passes; NULL: none */
 };
 
@@ -40,10 +41,11 @@ struct passes {
 MUST_CHECK enum status passes_open_even(struct passes *passes, struct engine *engine, const struct model *model,
                                         uint32_t rows, uint32_t length, struct err *err);
 
-/* Frees the batch. */
+/* Frees the batches. */
 void passes_close(struct passes *passes);
 
-/* Each run is a pass of the batch. `passes` must outlive them. */
+/* Each run begins all batches, one after the other, as soon as the device has room for the next. `passes` must outlive
+ * them. */
 struct workload passes_workload(struct passes *passes);
 
 /* The command's own options. */

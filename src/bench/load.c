@@ -374,7 +374,7 @@ enum status trial_run(const struct trial *trial, struct trial_result *out, struc
                         .for_ns = trial->for_ns};
     *out = (struct trial_result){0};
     if (!isnan(trial->offered)) {
-        TRY(arrivals_make(trial->offered, trial->burst == 0 ? 1 : trial->burst, trial->for_ns, 1, &arrivals, err));
+        TRY(arrivals_make(trial->offered, 1, trial->for_ns, 1, &arrivals, err));
         load.arrivals = &arrivals;
     }
     enum status status = run(trial, &load, &daemon, out, err);

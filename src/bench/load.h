@@ -41,7 +41,6 @@ struct trial {
     const struct texts *texts;
     const char *const *flags; /* of the daemon */
     double offered;           /* requests per second at random times; NAN: at the daemon's limit */
-    uint32_t burst;           /* requests at a time; 0 and 1: one */
     uint32_t outstanding;     /* with offered NAN: how many requests wait; 0: by the length of the texts */
     uint64_t for_ns;
 };

@@ -409,7 +409,7 @@ TYPED = {
 }
 # Commands without Redis, a worker's (serve) or a producer's (embed --redis), and those with their own Redis (bench).
 OTHERS = {"serve", "live", "embed", "similar", "classify", "rerank", "model", "tokenize", "plan", "config", "bench engine", "bench e2e",
-          "bench ab", "version"}
+          "version"}
 # Commands that MONITOR does not show, and PING, which only people send.
 UNSEEN = {"CONFIG GET", "ACL DRYRUN", "PING"}
 

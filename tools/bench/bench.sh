@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Takes the measurements of docs/speed.md: ratios within one run, medians, and the machine that they were taken on.
-#   tools/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|http|reclaim|takeover|waiters|features|scripts|looks|host|bulk|peers ...]
+#   tools/bench/bench.sh BUILD_DIR [engine|e2e|queue|growth|tokenizer|latency|memory|http|reclaim|takeover|waiters|features|scripts|looks|host|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
 shift
 here=$(dirname "$(realpath "$0")")
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(engine e2e ab queue growth tokenizer latency memory reclaim takeover waiters features scripts looks host bulk)
+[ ${#parts[@]} -gt 0 ] || parts=(engine e2e queue growth tokenizer latency memory reclaim takeover waiters features scripts looks host bulk)
 
 sluice=$build/sluice developer=$build/tools/sluice_dev
 folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
@@ -29,7 +29,6 @@ for part in "${parts[@]}"; do
       done
       ;;
     e2e) "$sluice" bench e2e --model "$(minilm)" --rate 200 ;;
-    ab) "$sluice" bench ab --model "$(minilm)" ;;
     queue)
       "$developer" bench queue --model "$(minilm)"
       "$developer" bench queue --model "$(minilm)" --appendonly
