@@ -320,19 +320,18 @@ static enum status warm_up(const struct load *load, struct err *err)
     return status;
 }
 
-/* Stretches the gaps so that the next burst would come at the end: a Poisson process with a known number of arrivals.
- */
-enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t seed, struct arrivals *out,
-                          struct err *err)
+/* Stretches the gaps so that the next request would come at the end: a Poisson process with a known number of
+ * arrivals. */
+enum status arrivals_make(double rate, uint64_t for_ns, uint64_t seed, struct arrivals *out, struct err *err)
 {
     double for_s = (double)for_ns / (double)NS_PER_S, sum = 0, at = 0;
-    size_t bursts = (size_t)fmax(1, round(rate * for_s / burst)), count = bursts * burst;
+    size_t count = (size_t)fmax(1, round(rate * for_s));
     uint64_t again = seed;
     *out = (struct arrivals){calloc(count, sizeof *out->at_ns), count};
     if (!out->at_ns) { return err_set(err, STATUS_NO_MEMORY, "no memory for %zu arrivals", count); }
-    for (size_t i = 0; i < bursts; i++) { sum -= log(1 - random_share(&seed)); }
-    for (size_t i = 0; i < bursts; i++) {
-        for (uint32_t k = 0; k < burst; k++) { out->at_ns[i * burst + k] = (uint64_t)(at / sum * (double)for_ns); }
+    for (size_t i = 0; i < count; i++) { sum -= log(1 - random_share(&seed)); }
+    for (size_t i = 0; i < count; i++) {
+        out->at_ns[i] = (uint64_t)(at / sum * (double)for_ns);
         at -= log(1 - random_share(&again));
     }
     return STATUS_OK;
@@ -374,7 +373,7 @@ enum status trial_run(const struct trial *trial, struct trial_result *out, struc
                         .for_ns = trial->for_ns};
     *out = (struct trial_result){0};
     if (!isnan(trial->offered)) {
-        TRY(arrivals_make(trial->offered, 1, trial->for_ns, 1, &arrivals, err));
+        TRY(arrivals_make(trial->offered, trial->for_ns, 1, &arrivals, err));
         load.arrivals = &arrivals;
     }
     enum status status = run(trial, &load, &daemon, out, err);

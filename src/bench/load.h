@@ -30,9 +30,9 @@ struct arrivals {
     size_t count;
 };
 
-/* Makes arrivals for `for_ns` at `rate` per second, at least one. They come `burst` at a time; the bursts are a Poisson
- * process. Owns: the caller frees at_ns. Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t seed, struct arrivals *out,
+/* Makes arrivals for `for_ns` at `rate` per second, at least one: a Poisson process. Owns: the caller frees at_ns.
+ * Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status arrivals_make(double rate, uint64_t for_ns, uint64_t seed, struct arrivals *out,
                                      struct err *err);
 
 /* One run with its own daemon. */
