@@ -89,9 +89,8 @@ static bool low_may_go(const struct worker *worker)
 static bool enough_ahead(const struct worker *worker, const struct window_limits *limits)
 {
     enum { PART = 4 };
-    const struct worker_options *options = &worker->options;
     struct window_limits enough = *limits;
-    if (options->batches_out > 2 * options->engine_slots && !options->window_fixed) {
+    if (worker_is_deep(worker) && !worker->options.window_fixed) {
         enough.tokens /= PART;
         enough.rows /= PART;
     }

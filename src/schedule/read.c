@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "schedule/worker_internal.h"
 
-enum { UNBLOCK_AGAIN_MS = 100, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
+enum { UNBLOCK_AGAIN_MS = 100, CREDIT_BYTES = 64 << 20, DEEP_CREDIT_BYTES = 256 << 20, READ_BLOCK_MS = 2000 };
 enum { READ_MAX = 128 }; /* entries in one read; larger answers make Redis wait for the settles after them */
 
 void read_open(struct worker *worker)
@@ -30,8 +30,8 @@ struct credit {
 
 uint64_t read_credit_bytes(const struct worker *worker)
 {
-    uint64_t bytes = worker->options.credit_bytes;
-    return (bytes > 0 ? bytes : CREDIT_BYTES) * worker_devices(worker);
+    uint64_t bytes = worker->options.credit_bytes, usual = worker_is_deep(worker) ? DEEP_CREDIT_BYTES : CREDIT_BYTES;
+    return (bytes > 0 ? bytes : usual) * worker_devices(worker);
 }
 
 /* Bulk work waits in Redis: class low holds no more than fills the batches that may be out. While Redis' memory is

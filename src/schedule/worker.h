@@ -48,7 +48,8 @@ struct worker_options {
     uint32_t background_slots;      /* in addition: batches of class low in the background; 0: none */
     uint32_t batches_out;   /* batches that may be out, queued ones included, background ones not; >= engine_slots */
     uint32_t credit_tokens; /* held per device (estimated until tokenised); 0, the daemon's: a second's work */
-    uint64_t credit_bytes;  /* held per device; 0, the daemon's: 64 MiB */
+    uint64_t credit_bytes;  /* held per device; 0, the daemon's: 64 MiB, or 256 where batches_out is above twice
+                               engine_slots */
     uint32_t lease_ms;      /* renewed at a third of it */
     uint32_t read_block_ms; /* longest XREADGROUP block, <= 2000 */
     uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */

@@ -125,6 +125,9 @@ void worker_weigh(double *mean, double value);
 /* Live devices; at least 1, because callers divide by it. */
 uint32_t worker_devices(const struct worker *worker);
 
+/* Returns whether a device keeps several batches in flight, as a GPU does. */
+bool worker_is_deep(const struct worker *worker);
+
 /* The time in `ms` from now. Units: monotonic ns. */
 uint64_t worker_after_ms(const struct worker *worker, uint64_t ms);
 

@@ -145,6 +145,11 @@ uint32_t worker_devices(const struct worker *worker)
     return lost < devices ? devices - lost : 1;
 }
 
+bool worker_is_deep(const struct worker *worker)
+{
+    return worker->options.batches_out > 2 * worker->options.engine_slots;
+}
+
 uint64_t worker_after_ms(const struct worker *worker, uint64_t ms)
 {
     return worker->now + ms * NS_PER_MS;

@@ -561,7 +561,11 @@ static enum status find_bucket(struct backend_workspace *workspace, const struct
     const struct model *model = workspace->cuda->backend.model;
     const struct cuda_plan *plan = &workspace->memory.plan;
     uint32_t tokens = cuda_bucket_tokens(pass->extent), rows = plan->rows < tokens ? plan->rows : tokens;
-    if (model->pooling == POOLING_CLS) { rows = cuda_bucket_rows(pass->rows, rows); }
+    if (model->pooling == POOLING_CLS) {
+        rows = cuda_bucket_rows(pass->rows, rows);
+    } else { /* launches are for the tiles that so many rows could need, and blocks without a tile cost time, too */
+        while (rows / 4 >= pass->rows) { rows /= 4; }
+    }
     TRY(find_or_add_bucket(&workspace->graphs, tokens, rows, &workspace->bucket, err));
     workspace->bucket->last_pass = workspace->passes++;
     workspace->mode = PASS_DIRECT;

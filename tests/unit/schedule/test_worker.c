@@ -1,6 +1,8 @@
 /* The worker's rules one by one, by hand. Rules for special requests are in test_worker_life.c. */
 #include "worker_bench.h"
 
+#include "schedule/worker/read.h"
+
 WORKER_TEST(a_request_goes_its_way)
 {
     assert_int_equal(bench.out[0].kind, ACTION_READ);
@@ -49,9 +51,7 @@ WORKER_TEST(a_deep_device_is_fed_with_parts_and_a_backlog_fills_batches)
     read_and_prepare(26, 4);
     assert_int_equal(waiting(ACTION_SUBMIT), 4);
     static const int rows[] = {1, 2, 8, 8, 8, 2};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        assert_int_equal(answer_batch(STATUS_OK), rows[i]);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) { assert_int_equal(answer_batch(STATUS_OK), rows[i]); }
 }
 
 WORKER_TEST(a_fixed_window_cuts_only_full_batches_ahead)
@@ -390,6 +390,15 @@ WORKER_TEST(credit_bounds_what_is_asked_for)
     (void)take(ACTION_UNBLOCK); /* the first one may have been there before the read was */
     give(READ_NEW, ORIGIN_NEW, 0);
     assert_in_range(take(ACTION_READ).read.counts[CLASS_NORMAL], 1, 10);
+}
+
+/* Large batches, each waiting, computed or answered, take more memory than those of a CPU. */
+WORKER_TEST(a_deep_device_may_hold_more_bytes)
+{
+    for (uint32_t out = 2; out <= 4; out += 2) {
+        BEGIN_WITH(default_options(), with.credit_bytes = 0, with.batches_out = out);
+        assert_int_equal(read_credit_bytes(bench.worker), (out == 4 ? 256 : 64) << 20);
+    }
 }
 
 /* Parts that a request does not keep, such as a refused text or a field of the user's own, still come over the line. */
