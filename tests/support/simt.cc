@@ -27,10 +27,12 @@
 #endif
 #if defined(__clang__)
 #define ANY_KERNEL __attribute__((no_sanitize("function"))) /* it is called with a pointer for its reference */
+#define OPAQUE __attribute__((noinline))
 #else
 #define ANY_KERNEL
+#define OPAQUE __attribute__((noipa)) /* callers must not count on registers that a switch does not keep */
 #endif
-#define PLAIN __attribute__((noinline, no_sanitize_address, no_sanitize_thread))
+#define PLAIN OPAQUE __attribute__((no_sanitize_address, no_sanitize_thread))
 
 namespace simt
 {
@@ -77,6 +79,9 @@ static void lane_leave(struct lane *lane)
     if (!lane->copies.empty()) {
         simt_complain("lane %u left with asynchronous copies that it never waited for",
                       (unsigned)(lane->place.thread.x));
+    }
+    if (!lane->laters.empty()) {
+        simt_complain("lane %u left with products that it never waited for", (unsigned)(lane->place.thread.x));
     }
     lane->state = LANE_LEFT;
     lane_pause(lane);
@@ -146,6 +151,7 @@ void lane_forget(struct lane *lane)
     lane->entered = false;
     lane->fiber.fake_stack = nullptr;
     lane->copies.clear();
+    lane->laters.clear();
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(lane->fiber.stack, lane->fiber.stack_bytes);
 #endif
@@ -219,10 +225,11 @@ void simt_meet(struct simt_site site, uint32_t mask, simt_combine *combine, void
     if (combine == nullptr) { /* __syncwarp, the one that orders memory */
         if (machine->watching) { race_warp(first, mask); }
     } else {
-        bool watching = machine->watching;
+        machine->combining = machine->watching;
         machine->watching = false; /* it reads the lanes' own records */
         combine(records, mask);
-        machine->watching = watching;
+        machine->watching = machine->combining;
+        machine->combining = false;
     }
     for (uint32_t k = 0; k < WARP; k++) {
         if (mask >> k & 1) { set_ready(first + k); }
@@ -331,6 +338,80 @@ void simt_copy_wait(uint32_t groups_left)
         memset(static_cast<char *>(copy.to) + copy.zeros_from, 0, copy.bytes - copy.zeros_from);
     }
     lane->copies.swap(later);
+}
+
+/* --- Hopper's barriers and products --- */
+
+void simt_mbarrier_begin(struct simt_mbarrier *at, uint32_t expected)
+{
+    race_touch(at, sizeof *at, RACE_WRITE);
+    *at = {static_cast<uint16_t>(expected), static_cast<uint16_t>(expected), 0};
+}
+
+bool simt_mbarrier_ended(const struct simt_mbarrier *at, uint32_t parity)
+{
+    if (at->phase % 2 == parity) { return false; }
+    if (machine->watching) { race_passed(at); }
+    return true;
+}
+
+void simt_mbarrier_arrive(struct simt_mbarrier *at)
+{
+    if (machine->watching) { race_arrive(at); }
+    if (--at->pending > 0) { return; }
+    at->pending = at->expected;
+    at->phase++;
+    for (uint32_t i = 0; i < machine->lane_count; i++) {
+        struct lane *lane = machine->lanes[i].get();
+        if (lane->state == LANE_AT_MBARRIER && lane->mbarrier == at) { set_ready(i); }
+    }
+}
+
+void simt_mbarrier_wait(struct simt_site site, struct simt_mbarrier *at, uint32_t parity)
+{
+    struct lane *lane = running;
+    lane->mbarrier = at;
+    while (!simt_mbarrier_ended(at, parity)) { lane_wait(lane, LANE_AT_MBARRIER, site, 0); }
+}
+
+void simt_numbered_barrier(struct simt_site site, uint32_t number, uint32_t lanes, bool waits)
+{
+    struct lane *lane = running;
+    if (machine->watching) { race_numbered(number, false); }
+    lane->mask = number;
+    if (++machine->numbered[number] < lanes) {
+        if (waits) { lane_wait(lane, LANE_AT_NUMBERED, site, number); }
+    } else {
+        machine->numbered[number] = 0;
+        for (uint32_t i = 0; i < machine->lane_count; i++) {
+            const struct lane *other = machine->lanes[i].get();
+            if (other->state == LANE_AT_NUMBERED && other->mask == number) { set_ready(i); }
+        }
+    }
+    if (machine->watching && waits) { race_numbered(number, true); }
+}
+
+void simt_later(struct simt_site site, simt_combine *combine, const void *record, size_t bytes)
+{
+    const unsigned char *from = static_cast<const unsigned char *>(record);
+    running->laters.push_back({site, combine, {from, from + bytes}, running->later_group});
+}
+
+void simt_later_commit()
+{
+    running->later_group++;
+}
+
+void simt_later_wait(uint32_t groups_left)
+{
+    struct lane *lane = running;
+    size_t done = 0;
+    for (; done < lane->laters.size(); done++) {
+        struct later &later = lane->laters[done];
+        if (later.group + groups_left >= lane->later_group) { break; }
+        simt_meet(later.site, 0xffffffffu, later.combine, later.record.data());
+    }
+    lane->laters.erase(lane->laters.begin(), lane->laters.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
 /* --- The scheduler --- */
@@ -460,7 +541,8 @@ static void piece_make(struct shared_piece *piece, size_t bytes)
 #else
     whole = bytes;
 #endif
-    piece->bytes = std::unique_ptr<unsigned char[]>(new unsigned char[whole == 0 ? 1 : whole]);
+    piece->bytes =
+        decltype(piece->bytes)(new (std::align_val_t(SHARED_ALIGNMENT)) unsigned char[whole == 0 ? 1 : whole]);
     piece->size = bytes;
     memset(piece->bytes.get(), 0xff, whole);
     if (machine->watching) { race_forget(piece->bytes.get(), whole); }
@@ -502,8 +584,8 @@ void *simt_shared(const void *key, size_t bytes)
         if (piece.key == key) { return piece.bytes.get(); }
     }
     machine->static_bytes += bytes;
-    if (machine->static_bytes + machine->dynamic.size > SHARED_BYTES_MAX) {
-        simt_complain("more than %d bytes of shared memory", SHARED_BYTES_MAX);
+    if (machine->static_bytes + machine->dynamic.size > machine->shared_max) {
+        simt_complain("more than %zu bytes of shared memory", machine->shared_max);
     }
     machine->shared.emplace_back();
     machine->shared.back().key = key;
@@ -557,7 +639,7 @@ static bool block_run(uint3 block, dim3 grid, dim3 size)
     for (uint32_t i = 0; i < machine->lane_count; i++) {
         uint3 thread = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
         machine->lanes[i]->place = {thread, block, size, grid};
-        machine->lanes[i]->copy_group = 0;
+        machine->lanes[i]->copy_group = machine->lanes[i]->later_group = 0;
         machine->lanes[i]->site = {};
         set_ready(i);
     }
@@ -575,6 +657,7 @@ static bool block_run(uint3 block, dim3 grid, dim3 size)
     if (!machine->failed) { return true; }
     memset(machine->ready, 0, sizeof machine->ready);
     memset(machine->meeting, 0, sizeof machine->meeting);
+    memset(machine->numbered, 0, sizeof machine->numbered);
     for (auto &lane : machine->lanes) { lane_forget(lane.get()); }
     return false;
 }
@@ -592,6 +675,24 @@ static cudaError_t refuse(cudaError_t error, const char *complaint)
     return error;
 }
 
+static std::mutex known_lock;
+static std::map<const void *, size_t> known, allowed;
+
+cudaError_t simt_allow_shared(const void *kernel, size_t bytes)
+{
+    if (bytes > SHARED_BYTES_ASKED) { return cudaErrorInvalidValue; }
+    std::lock_guard<std::mutex> hold(known_lock);
+    allowed[kernel] = bytes;
+    return cudaSuccess;
+}
+
+static size_t shared_allowed(const void *kernel)
+{
+    std::lock_guard<std::mutex> hold(known_lock);
+    auto found = allowed.find(kernel);
+    return std::max<size_t>(SHARED_BYTES_MAX, found == allowed.end() ? 0 : found->second);
+}
+
 cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                         cudaStream_t stream)
 {
@@ -604,7 +705,8 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
     if (blocks == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
         return refuse(cudaErrorInvalidConfiguration, "a grid has 1 to 2^31 - 1 blocks in x, 65535 in y and z");
     }
-    if (shared_bytes > SHARED_BYTES_MAX) {
+    machine->shared_max = shared_allowed(kernel);
+    if (shared_bytes > machine->shared_max) {
         return refuse(cudaErrorInvalidValue, "more shared memory than a kernel gets without asking");
     }
     machine->complaint.clear();
@@ -659,9 +761,6 @@ const char *simt_complaint(void)
 
 /* --- which kernels there are ----------------------------------------------------------------------------------------
  */
-
-static std::mutex known_lock;
-static std::map<const void *, size_t> known;
 
 void simt_know_kernel(const void *kernel, size_t argument_bytes)
 {

@@ -4,6 +4,7 @@
 #define TESTS_SIMT_PRIVATE_H
 
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,10 @@ namespace simt
 enum {
     LANES_MAX = 1024,
     WARP = 32,
-    SHARED_BYTES_MAX = 48 * 1024, /* the limit of a kernel that does not ask the driver for more */
+    SHARED_BYTES_MAX = 48 * 1024,    /* the limit of a kernel that does not ask the driver for more */
+    SHARED_BYTES_ASKED = 227 * 1024, /* of one that does, on Hopper */
+    SHARED_ALIGNMENT = 1024,         /* of dynamic shared memory; the most that a kernel may count on */
+    NUMBERED_BARRIERS = 16,
     CANARY_BYTES = 64,
 };
 
@@ -35,12 +39,20 @@ struct fiber {
     void *tsan;
 };
 
-enum lane_state { LANE_READY, LANE_AT_BARRIER, LANE_AT_MEETING, LANE_LEFT };
+enum lane_state { LANE_READY, LANE_AT_BARRIER, LANE_AT_MEETING, LANE_AT_MBARRIER, LANE_AT_NUMBERED, LANE_LEFT };
 
 struct async_copy {
     void *to;
     const void *from;
     uint32_t bytes, zeros_from, group;
+};
+
+/* An operation that a lane's warp does later. */
+struct later {
+    struct simt_site site;
+    simt_combine *combine;
+    std::vector<unsigned char> record;
+    uint32_t group;
 };
 
 struct lane {
@@ -54,13 +66,23 @@ struct lane {
     bool vote;
     uint32_t copy_group;
     std::vector<struct async_copy> copies;
+    uint32_t later_group;
+    std::vector<struct later> laters;
+    const struct simt_mbarrier *mbarrier; /* where it waits */
 };
 
 struct race_watch;
 
+struct shared_delete {
+    void operator()(unsigned char *bytes) const
+    {
+        operator delete[](bytes, std::align_val_t(SHARED_ALIGNMENT));
+    }
+};
+
 struct shared_piece {
     const void *key; /* the declaration */
-    std::unique_ptr<unsigned char[]> bytes;
+    std::unique_ptr<unsigned char[], struct shared_delete> bytes;
     size_t size;
 };
 
@@ -70,15 +92,17 @@ struct machine {
     std::vector<std::unique_ptr<struct lane>> lanes;
     uint32_t lane_count; /* of the block that runs */
     uint64_t ready[LANES_MAX / 64];
-    uint32_t meeting[LANES_MAX / WARP]; /* which lanes of a warp are LANE_AT_MEETING */
+    uint32_t meeting[LANES_MAX / WARP];   /* which lanes of a warp are LANE_AT_MEETING */
+    uint32_t numbered[NUMBERED_BARRIERS]; /* how many lanes are at a numbered barrier */
     void (*kernel)(const void *);
     const void *argument;
     std::vector<struct shared_piece> shared; /* a few */
     struct shared_piece dynamic;
-    size_t static_bytes;
+    size_t static_bytes, shared_max;
     size_t argument_bytes; /* 0: not known */
     struct race_watch *watch;
     bool watching;  /* a kernel runs, and its lanes are watched for races */
+    bool combining; /* the same while lanes combine, when only what they report is watched */
     bool unwatched; /* the setting for the thread's launches from now on */
     int vote_count;
     bool failed;
@@ -118,8 +142,11 @@ enum race_kind { RACE_READ, RACE_WRITE, RACE_ATOMIC, RACE_COPY_BEGINS, RACE_COPY
 void race_launch();
 void race_block();
 void race_barrier();
-void race_warp(uint32_t first, uint32_t mask);  /* the lanes of a mask, the warp's first one being `first` */
-void race_forget(const void *at, size_t bytes); /* memory that is new */
+void race_warp(uint32_t first, uint32_t mask); /* the lanes of a mask, the warp's first one being `first` */
+void race_arrive(const void *mbarrier);        /* by the lane that runs */
+void race_passed(const void *mbarrier);        /* the lane that runs has seen the arrivals of a phase that has ended */
+void race_numbered(uint32_t number, bool leaves); /* the lane that runs comes to a numbered barrier, or leaves it */
+void race_forget(const void *at, size_t bytes);   /* memory that is new */
 void race_touch(const void *at, size_t bytes, enum race_kind kind); /* by the lane that runs */
 void race_watch_delete(struct race_watch *watch);
 } // namespace simt

@@ -48,12 +48,19 @@ struct page {
     struct place places[PLACES];
 };
 
+/* Clocks of all lanes of a block: accesses with clocks below them are ordered before somebody. Empty: none is. */
+typedef std::vector<uint32_t> horizon;
+
 struct race_watch {
     uint64_t launch;
     uint32_t block, barriers;
     uint32_t clock[LANES_MAX];
     uint32_t known[LANES_MAX][WARP]; /* [lane][other lane of its warp]: accesses with clocks below this are ordered
                                         before the lane */
+    bool across;                     /* lanes of the block order each other by other means than __syncthreads */
+    std::vector<horizon> seen;       /* [lane] */
+    std::unordered_map<const void *, horizon> mbarriers; /* arrivals so far */
+    horizon numbered[NUMBERED_BARRIERS];
     std::unordered_map<uintptr_t, std::unique_ptr<struct page>> pages;
     uintptr_t near_number[NEAR_PAGES];
     struct page *near[NEAR_PAGES];
@@ -100,6 +107,11 @@ static void clocks_reset(struct race_watch *watch)
 {
     memset(watch->clock, 0, machine->lane_count * sizeof watch->clock[0]);
     memset(watch->known, 0, machine->lane_count * sizeof watch->known[0]);
+    if (!watch->across) { return; }
+    watch->across = false;
+    watch->seen.clear();
+    watch->mbarriers.clear();
+    for (horizon &numbered : watch->numbered) { numbered.clear(); }
 }
 
 void race_block()
@@ -117,6 +129,12 @@ void race_barrier()
     if (machine->watch->barriers > BARRIERS_MAX) { abort(); }
 }
 
+static void join(horizon *to, const horizon &from)
+{
+    to->resize(std::max(to->size(), from.size()));
+    for (size_t i = 0; i < from.size(); i++) { (*to)[i] = std::max((*to)[i], from[i]); }
+}
+
 void race_warp(uint32_t first, uint32_t mask)
 {
     struct race_watch *watch = machine->watch;
@@ -131,6 +149,52 @@ void race_warp(uint32_t first, uint32_t mask)
     }
     for (uint32_t k = 0; k < WARP; k++) {
         if ((mask >> k & 1) != 0) { memcpy(watch->known[first + k], joined, sizeof joined); }
+    }
+    if (!watch->across) { return; }
+    horizon all;
+    for (uint32_t k = 0; k < WARP; k++) {
+        if ((mask >> k & 1) != 0) { join(&all, watch->seen[first + k]); }
+    }
+    for (uint32_t k = 0; k < WARP; k++) {
+        if ((mask >> k & 1) != 0) { watch->seen[first + k] = all; }
+    }
+}
+
+/* What the lane that runs has done, and has seen of others, becomes part of what `to` orders. */
+static void race_give(horizon *to)
+{
+    struct race_watch *watch = machine->watch;
+    const uint32_t lane = lane_number(running), first = lane / WARP * WARP;
+    if (!watch->across) {
+        watch->across = true;
+        watch->seen.assign(machine->lane_count, {});
+    }
+    join(to, watch->seen[lane]);
+    to->resize(machine->lane_count);
+    for (uint32_t k = 0; k < WARP && first + k < machine->lane_count; k++) {
+        (*to)[first + k] = std::max((*to)[first + k], watch->known[lane][k]);
+    }
+    (*to)[lane] = ++watch->clock[lane];
+}
+
+void race_arrive(const void *mbarrier)
+{
+    race_give(&machine->watch->mbarriers[mbarrier]);
+}
+
+void race_passed(const void *mbarrier)
+{
+    struct race_watch *watch = machine->watch;
+    if (watch->across) { join(&watch->seen[lane_number(running)], watch->mbarriers[mbarrier]); }
+}
+
+void race_numbered(uint32_t number, bool leaves)
+{
+    struct race_watch *watch = machine->watch;
+    if (leaves) {
+        join(&watch->seen[lane_number(running)], watch->numbered[number]);
+    } else {
+        race_give(&watch->numbered[number]);
     }
 }
 
@@ -150,7 +214,8 @@ static bool is_behind(const struct race_watch *watch, const struct touch &then, 
     if (then.block == 0) { return true; }
     if (then.block != watch->block) { return false; }
     if (then.lane == lane || then.barriers < watch->barriers) { return true; }
-    return then.lane / WARP == lane / WARP && watch->known[lane][then.lane % WARP] > then.clock;
+    if (then.lane / WARP == lane / WARP && watch->known[lane][then.lane % WARP] > then.clock) { return true; }
+    return watch->across && watch->seen[lane].size() > then.lane && watch->seen[lane][then.lane] > then.clock;
 }
 
 static bool is_within(const void *at, const void *from, size_t bytes)
@@ -270,7 +335,9 @@ void race_touch(const void *at, size_t bytes, enum race_kind kind)
 
 void simt_reads(const void *at, size_t bytes)
 {
+    simt::machine->watching |= simt::machine->combining;
     simt::race_touch(at, bytes, simt::RACE_READ);
+    simt::machine->watching &= !simt::machine->combining;
 }
 
 void simt_updates(const void *at, size_t bytes)

@@ -67,6 +67,8 @@ template <class T> struct simt_type {
 #define KERNEL_ARGS(type, name) const type &name
 #define KERNEL_PARAMETER(type) const type &
 #define KERNEL_KNOW(kernel, bytes) simt_know_kernel(kernel, bytes)
+/* Lets a kernel have so much dynamic shared memory, as cudaFuncSetAttribute does. */
+#define KERNEL_ALLOW_SHARED(kernel, bytes) simt_allow_shared(kernel, bytes)
 
 /* --- lanes that meet --------------------------------------------------------------------------------------------- */
 
@@ -148,6 +150,27 @@ template <class T> T __shfl_down_sync(uint32_t mask, T mine, unsigned by, int wi
 {
     return simt_shuffle_of({"__shfl_down_sync", file, line}, SIMT_DOWN, mask, mine, static_cast<int>(by), width);
 }
+
+/* --- Hopper's barriers and asynchronous products --------------------------------------------------------------- */
+
+/* A barrier in shared memory that lanes of the block arrive at; a phase ends when `expected` have. */
+struct simt_mbarrier {
+    uint16_t expected, pending;
+    uint32_t phase; /* the number of those that have ended */
+};
+void simt_mbarrier_begin(struct simt_mbarrier *at, uint32_t expected);
+void simt_mbarrier_arrive(struct simt_mbarrier *at);
+bool simt_mbarrier_ended(const struct simt_mbarrier *at, uint32_t parity); /* the phase of that parity */
+void simt_mbarrier_wait(struct simt_site site, struct simt_mbarrier *at, uint32_t parity);
+
+/* A barrier with a number, at which `lanes` of the block meet (bar.sync); unless it waits, the lane goes on at once
+ * (bar.arrive). */
+void simt_numbered_barrier(struct simt_site site, uint32_t number, uint32_t lanes, bool waits);
+
+/* A common operation of a warp that happens when its lanes wait for it, and not before. The record is copied. */
+void simt_later(struct simt_site site, simt_combine *combine, const void *record, size_t bytes);
+void simt_later_commit();
+void simt_later_wait(uint32_t groups_left);
 
 /* --- asynchronous copies (cp.async): the bytes arrive when the lane waits for them, and not before -----------------
  */
