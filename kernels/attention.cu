@@ -28,7 +28,7 @@
  * multiprocessor), long ones by exponentials and the issue of instructions. Shared memory is read at 4 KiB for 64
  * KiFLOP and warp (head dim 64): 128 bytes a clock allow 2,048 operations a clock, the full rate of an A100 and half
  * that of an H100; strips of 32 queries would halve that, at twice the registers. */
-#include "kernels/attention.h"
+#include "kernels/attention_strip.h"
 
 /* --- a warp's work on a strip --- */
 
@@ -39,47 +39,6 @@
  *     not matter to a dot product as long as queries and keys agree, so lane (g, t) takes columns 8t..8t+7 of every 32.
  *   - The scores that mma leaves in a lane, rounded to T, are exactly its part of the left operand of P V.
  *   - Outputs change lanes within a quad before they are stored, so that a lane writes 16 bytes too. */
-
-enum { GROUP = 32 }; /* columns that a quad of lanes holds together, 16 bytes each */
-
-/* One head of one row. */
-template <class T> struct attention_row {
-    const T *queries; /* of the first token */
-    const T *keys;    /* the same; its values follow after `values` columns */
-    T *context;
-    int stride, values; /* columns; stride, from a token to the next, times length is below 2^31 */
-    int hidden;         /* columns of the context */
-    int length;
-    float scale;        /* from a score to an exponent of 2 */
-    const float *bias;  /* of a query and its own key, or NULL */
-    int before, behind; /* the window that a query sees, in keys before and after it; at most length */
-};
-
-/* Lane (g, t)'s part of its warp's strip. Its rows are queries g and g + 8. */
-template <int HEAD_DIM> struct attention_strip {
-    uint4 queries[HEAD_DIM / GROUP][2]; /* columns 8t..8t+7 of each group, of both rows */
-    float out[HEAD_DIM / 8][4];         /* as mma leaves it: columns 2t, 2t+1 of each 8, of row g, then of row g + 8 */
-    float top[2];                       /* the largest exponent so far, of each row */
-    float sum[2];                       /* of the powers of this lane's keys */
-};
-
-__device__ __forceinline__ float minus_infinity()
-{
-    return __uint_as_float(0xff800000u);
-}
-
-/* Two numbers of the last argument's type, `low` in the lower half. */
-__device__ __forceinline__ uint32_t pack(float low, float high, __half)
-{
-    __half2 pair = __floats2half2_rn(low, high);
-    return *reinterpret_cast<uint32_t *>(&pair);
-}
-
-__device__ __forceinline__ uint32_t pack(float low, float high, __nv_bfloat16)
-{
-    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<uint32_t *>(&pair);
-}
 
 /* Starts copying a piece: 16 keys and values of the row from `first` on, zeros beyond its end. */
 template <class T, int HEAD_DIM>
@@ -97,29 +56,6 @@ __device__ __forceinline__ void piece_copy(const attention_row<T> &row, int firs
         copy_begin(&keys->chunks[place], from, valid);
         copy_begin(&values->chunks[place], from + row.values, valid);
     }
-}
-
-/* Loads queries from `first` on; those beyond the row are zeros and never stored. */
-template <class T, int HEAD_DIM>
-__device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, const attention_row<T> &row, int first)
-{
-    const int lane = lane_id();
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-        const int query = first + lane / 4 + 8 * side;
-        const T *from = row.queries + (query * row.stride + CHUNK * (lane % 4));
-#pragma unroll
-        for (int c = 0; c < HEAD_DIM / GROUP; c++) {
-            strip->queries[c][side] =
-                query < row.length ? *reinterpret_cast<const uint4 *>(from + GROUP * c) : make_uint4(0, 0, 0, 0);
-        }
-        strip->top[side] = minus_infinity();
-        strip->sum[side] = 0.0f;
-    }
-#pragma unroll
-    for (int n = 0; n < HEAD_DIM / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) { strip->out[n][i] = 0.0f; }
 }
 
 /* Scores, 8 keys at a time; minus infinity from key `count` on. Pieces of keys are STRIDE pieces apart. WHOLE: every
@@ -148,79 +84,6 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
         for (int i = 0; i < 4; i++) {
             if (!WHOLE && 8 * n + 2 * (lane % 4) + i % 2 >= count) { scores[n][i] = minus_infinity(); }
         }
-    }
-}
-
-/* Adds the bias of queries from `first` and keys from `key` on. Queries and keys beyond the row, whose scores are not
- * used, take that of the row's last ones. */
-template <class T, int BLOCKS>
-__device__ __forceinline__ void strip_bias(const attention_row<T> &row, int first, int key, float (&scores)[BLOCKS][4])
-{
-    const int lane = lane_id();
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-        const float *bias = row.bias - min(first + lane / 4 + 8 * side, row.length - 1);
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                scores[n][2 * side + i] += bias[min(key + 8 * n + 2 * (lane % 4) + i, row.length - 1)];
-            }
-    }
-}
-
-/* Masks those of the keys from `key` on that queries from `first` on do not see. */
-template <class T, int BLOCKS>
-__device__ __forceinline__ void strip_window(const attention_row<T> &row, int first, int key,
-                                             float (&scores)[BLOCKS][4])
-{
-    const int last = first + KERNEL_STRIP_QUERIES - 1, end = key + 8 * BLOCKS - 1, lane = lane_id();
-    if (key >= last - row.before && end <= first + row.behind) { return; }
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-        const int query = first + lane / 4 + 8 * side;
-        const int from = query - row.before - key, to = query + row.behind - key;
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int at = 8 * n + 2 * (lane % 4) + i;
-                if (at < from || at > to) { scores[n][2 * side + i] = minus_infinity(); }
-            }
-    }
-}
-
-/* Turns scores into powers of 2 relative to the row's maximum, and rescales sum and outputs to match.
- *
- * `top` is rounded once, and powers and rescaling both use the rounded value, so its error cancels in the result,
- * however large the scores are. */
-template <int HEAD_DIM, int BLOCKS>
-__device__ __forceinline__ void strip_powers(attention_strip<HEAD_DIM> *strip, float scale, float (&scores)[BLOCKS][4])
-{
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-        float most = scores[0][2 * side];
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n++) { most = fmaxf(most, fmaxf(scores[n][2 * side], scores[n][2 * side + 1])); }
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        const float top = fmaxf(strip->top[side], most * scale);
-        const float shrink = exp2_approximate(strip->top[side] - top);
-        float sum = strip->sum[side] * shrink;
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n++)
-#pragma unroll
-            for (int i = 2 * side; i < 2 * side + 2; i++) {
-                scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale, -top));
-                sum += scores[n][i];
-            }
-#pragma unroll
-        for (int n = 0; n < HEAD_DIM / 8; n++) {
-            strip->out[n][2 * side] *= shrink;
-            strip->out[n][2 * side + 1] *= shrink;
-        }
-        strip->top[side] = top;
-        strip->sum[side] = sum;
     }
 }
 
@@ -259,55 +122,10 @@ __device__ __forceinline__ void strip_step(const attention_row<T> &row, int firs
     strip_scores<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(*strip, keys, count, scores);
     if (VIEW == ATTENTION_BIASED) { strip_bias(row, first, key, scores); }
     if (VIEW == ATTENTION_WINDOW) { strip_window(row, first, key, scores); }
-    strip_powers(strip, row.scale, scores);
+    float shrink[2];
+    strip_powers<false>(strip, row.scale, scores, shrink);
+    strip_shrink(strip, shrink);
     strip_values<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(strip, values, count, scores);
-}
-
-/* Transposes within a quad: word i of lane t becomes word t of lane i. */
-__device__ __forceinline__ void quad_transpose(uint32_t (&words)[4])
-{
-    const int lane = lane_id();
-#pragma unroll
-    for (int bit = 1; bit < 4; bit *= 2) {
-        const bool upper = ((lane % 4) & bit) != 0;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if ((i & bit) != 0) { continue; }
-            const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | bit], bit);
-            words[i] = upper ? got : words[i];
-            words[i | bit] = upper ? words[i | bit] : got;
-        }
-    }
-}
-
-/* Divides by the sums and stores the outputs of queries within the row. */
-template <class T, int HEAD_DIM>
-__device__ __forceinline__ void strip_end(const attention_strip<HEAD_DIM> &strip, const attention_row<T> &row,
-                                          int first)
-{
-    const int lane = lane_id();
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-        float sum = strip.sum[side];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        const float share = 1.0f / sum;
-        const int query = first + lane / 4 + 8 * side;
-        T *to = row.context + (query * row.hidden + CHUNK * (lane % 4));
-#pragma unroll
-        for (int c = 0; c < HEAD_DIM / GROUP; c++) {
-            uint32_t words[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                words[i] =
-                    pack(strip.out[4 * c + i][2 * side] * share, strip.out[4 * c + i][2 * side + 1] * share, T());
-            }
-            quad_transpose(words);
-            if (query < row.length) {
-                *reinterpret_cast<uint4 *>(to + GROUP * c) = make_uint4(words[0], words[1], words[2], words[3]);
-            }
-        }
-    }
 }
 
 /* --- the assignment of strips to warps --- */
@@ -322,12 +140,8 @@ enum {
 };
 
 /* Resident blocks per multiprocessor. Four leave each lane 128 of the 64 K registers; nvcc 13.0 spills up to 28 bytes
- * of them at head dim 64, with a bias 104. Six hide more memory latency at head dim 32, with 80 registers a lane, of
- * which nvcc 13.0 spills 48 bytes; gpu_attention (tools/bench) times both. */
-#ifndef ATTENTION_BLOCKS_32
-#define ATTENTION_BLOCKS_32 4
-#endif
-template <int HEAD_DIM> constexpr int resident_blocks = HEAD_DIM == 32 ? ATTENTION_BLOCKS_32 : 4;
+ * of them at head dim 64, with a bias 104. Six were 3 to 5 % slower on an H100 at head dim 32. */
+enum { RESIDENT_BLOCKS = 4 };
 
 /* Half of a block's shared memory: 64 tokens of one row, or 16 tokens of each warp's own. */
 template <int HEAD_DIM> struct attention_stage {
@@ -406,53 +220,33 @@ __device__ __forceinline__ void strip_short(const attention_row<T> &row, int fir
 }
 
 /* This warp's strip of a unit. */
-__device__ __forceinline__ struct kernel_strip unit_strip(const struct kernel_attention_args &a, uint32_t unit)
+__device__ __forceinline__ struct kernel_strip unit_strip(const struct kernel_attention_args &a, uint32_t spans,
+                                                          uint32_t unit)
 {
-    const struct kernel_strip *strip = &a.ragged.tiles[unit / a.heads].strips[threadIdx.x / WARP];
+    const struct kernel_strip *strip = &a.ragged.tiles[spans + unit / a.heads].strips[threadIdx.x / WARP];
     const uint4 words = *reinterpret_cast<const uint4 *>(strip);
     return {words.x, words.y, words.z, words.w};
 }
 
-/* The block's unit in a round, in alternating direction. */
-__device__ __forceinline__ uint32_t round_unit(uint32_t round)
-{
-    return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
-}
-
-template <class T, int HEAD_DIM, int VIEW, int BLOCKS>
-__global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
+template <class T, int HEAD_DIM, int VIEW>
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+    attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     SHARED(attention_stage<HEAD_DIM>, stages, [STAGES]);
-    const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_TILES], a.bound) * a.heads;
+    const uint32_t spans = a.ragged.counts[KERNEL_COUNT_SPANS];
+    const uint32_t units = (min(a.ragged.counts[KERNEL_COUNT_TILES], a.bound) - spans) * a.heads;
     uint32_t unit = round_unit(0);
-    struct kernel_strip strip = unit < units ? unit_strip(a, unit) : kernel_strip();
+    struct kernel_strip strip = unit < units ? unit_strip(a, spans, unit) : kernel_strip();
     for (uint32_t round = 1; unit < units; round++) {
         const uint32_t next = round_unit(round);
-        const uint32_t head = unit % a.heads, key_head = a.heads + head / (a.heads / a.key_heads);
-        const size_t hidden = static_cast<size_t>(a.heads) * HEAD_DIM, keys = a.key_heads * HEAD_DIM;
-        const size_t stride = hidden + 2 * keys;
-        const T *qkv = static_cast<const T *>(a.qkv) + strip.start * stride;
-        const size_t biases = 2 * static_cast<size_t>(a.reach) + 1;
-        const attention_row<T> row = {
-            qkv + head * HEAD_DIM,
-            qkv + key_head * HEAD_DIM,
-            static_cast<T *>(a.context) + strip.start * hidden + head * HEAD_DIM,
-            static_cast<int>(stride),
-            static_cast<int>(keys),
-            static_cast<int>(hidden),
-            static_cast<int>(strip.length),
-            a.scale * ATTENTION_LOG2_E,
-            VIEW == ATTENTION_BIASED ? a.bias + head * biases + a.reach : nullptr,
-            static_cast<int>(min(a.before, strip.length)),
-            static_cast<int>(min(a.behind, strip.length)),
-        };
+        const attention_row<T> row = attention_row_of<T, HEAD_DIM, VIEW>(a, strip, unit % a.heads);
         if (strip.length > KERNEL_SHORT_ROW) {
             tile_long<T, HEAD_DIM, VIEW>(row, static_cast<int>(strip.first), stages);
         } else if (strip.first < strip.length) {
             strip_short<T, HEAD_DIM, VIEW>(row, static_cast<int>(strip.first), stages);
         }
         unit = next;
-        if (unit < units) { strip = unit_strip(a, unit); }
+        if (unit < units) { strip = unit_strip(a, spans, unit); }
     }
 }
 
@@ -479,14 +273,13 @@ static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct k
 {
     /* The system reserves 1 KiB of shared memory per block. */
     const uint32_t block_kib = sizeof(attention_stage<HEAD_DIM>) * STAGES / 1024 + 1;
-    constexpr int resident = resident_blocks<HEAD_DIM>;
-    const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, resident);
+    const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, RESIDENT_BLOCKS);
     const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
     const uint64_t blocks = std::min<uint64_t>(units, static_cast<uint64_t>(queue->multiprocessors) * fit);
     const int view = attention_view_of(args);
-    auto *kernel = view == ATTENTION_BIASED   ? attention_tiles<T, HEAD_DIM, ATTENTION_BIASED, resident>
-                   : view == ATTENTION_WINDOW ? attention_tiles<T, HEAD_DIM, ATTENTION_WINDOW, resident>
-                                              : attention_tiles<T, HEAD_DIM, ATTENTION_ALL, resident>;
+    auto *kernel = view == ATTENTION_BIASED   ? attention_tiles<T, HEAD_DIM, ATTENTION_BIASED>
+                   : view == ATTENTION_WINDOW ? attention_tiles<T, HEAD_DIM, ATTENTION_WINDOW>
+                                              : attention_tiles<T, HEAD_DIM, ATTENTION_ALL>;
     return kernel_enqueue(queue, kernel, dim3(static_cast<uint32_t>(blocks)), BLOCK_THREADS, 0, args);
 }
 
@@ -511,6 +304,15 @@ static bool attention_does(const struct kernel_attention_args *args)
 extern "C" cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
     if (!attention_does(args)) { return cudaErrorInvalidValue; }
+    if (args->queries == nullptr) {
+        const struct kernel_span span =
+            kernel_attention_span(queue->capability, args->type, args->head_dim, args->bias != nullptr);
+        if (span.queries > 0 && (args->longest == 0 || args->longest > span.above)) {
+            const cudaError_t answer = attention_wgmma(queue, args);
+            if (answer != cudaSuccess) { return answer; }
+        }
+        if (span.queries > 0 && span.above == 0) { return cudaSuccess; }
+    }
     if (args->type == KERNEL_F16 && args->queries == nullptr) { return launch_type<__half>(queue, args); }
     if (args->type == KERNEL_BF16 && args->queries == nullptr) { return launch_type<__nv_bfloat16>(queue, args); }
     return attention_plain(queue, args);

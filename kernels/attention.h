@@ -24,6 +24,9 @@ inline int attention_view_of(const struct kernel_attention_args *args)
 /* kernel_attention by plain arithmetic: any type and head dim, and one query for each row. */
 cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args);
 
+/* kernel_attention of spans, on Hopper. */
+cudaError_t attention_wgmma(const struct kernel_queue *queue, const struct kernel_attention_args *args);
+
 /* A piece: the keys or values of 16 tokens in shared memory, in chunks of 8 columns (16 bytes). */
 enum { PIECE_TOKENS = 16 };
 template <int HEAD_DIM> struct attention_piece {

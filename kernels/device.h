@@ -15,12 +15,15 @@
 #define SHARED(type, name, dimensions) __shared__ type name dimensions
 /* The launch's dynamic shared memory, as an array. */
 #define SHARED_DYNAMIC(type, name)                                                                                     \
-    extern __shared__ __align__(16) unsigned char kernel_dynamic[];                                                    \
+    extern __shared__ __align__(1024) unsigned char kernel_dynamic[];                                                  \
     type *name = reinterpret_cast<type *>(kernel_dynamic)
 /* A kernel's one parameter, and its type in a function pointer. */
 #define KERNEL_ARGS(type, name) const __grid_constant__ type name
 #define KERNEL_PARAMETER(type) type
 #define KERNEL_KNOW(kernel, bytes)
+/* Lets a kernel have so much dynamic shared memory: more than 48 KiB must be asked for. */
+#define KERNEL_ALLOW_SHARED(kernel, bytes)                                                                             \
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes))
 #else
 #include "simt_words.h"
 #endif

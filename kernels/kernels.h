@@ -1,10 +1,10 @@
 /* Everything between the matrix products of a forward pass on a CUDA device: the header through which C code sees the
  * kernels. Each .cu file holds kernels with their launchers below.
  *
- * A launcher checks sizes, chooses grid and block for the given *bound*, and enqueues exactly one kernel through the
- * queue's `launch`; it neither waits nor allocates. The data that varies between batches is in device memory (struct
- * kernel_ragged), and kernels exit early beyond its counts, so a launch captured in a graph for a bound serves every
- * smaller batch.
+ * A launcher checks sizes, chooses grid and block for the given *bound*, and enqueues one kernel through the queue's
+ * `launch` (attention, where there may be spans, two); it neither waits nor allocates. The data that varies between
+ * batches is in device memory (struct kernel_ragged), and kernels exit early beyond its counts, so a launch captured in
+ * a graph for a bound serves every smaller batch.
  *
  * Activations have the precision's type; sums, statistics and exponentials are always f32. Pointers to matrices are
  * aligned to 16 bytes and widths are multiples of 8 elements; launchers refuse others.
@@ -48,6 +48,7 @@ enum kernel_count {
     KERNEL_COUNT_ROWS,
     KERNEL_COUNT_TOKENS, /* from the first row's start to the last row's end, gaps included */
     KERNEL_COUNT_TILES,
+    KERNEL_COUNT_SPANS, /* of these, the first ones, which are spans */
     KERNEL_COUNTS,
 };
 
@@ -66,12 +67,26 @@ struct kernel_tile {
     struct kernel_strip strips[KERNEL_TILE_STRIPS];
 };
 
+/* Rows above `above` tokens are cut into spans instead, for Hopper's kernel: a span is the work of a block of several
+ * warpgroups, up to `queries` queries of one row, the first of which its first strip names. */
+struct kernel_span {
+    uint32_t queries, above; /* queries: 0 for no spans */
+};
+
+/* The spans that kernel_attention wants; none with one query for each row. biased: with a bias. */
+struct kernel_span kernel_attention_span(uint32_t capability, enum kernel_type type, uint32_t head_dim,
+                                         uint32_t biased);
+
 /* The largest number of tiles that `rows` rows with `tokens` tokens in all, without gaps, can need. */
 uint32_t kernel_tiles_bound(uint32_t tokens, uint32_t rows);
 
 /* Cuts rows into tiles, longest rows first, in time proportional to rows + tiles; returns their number. Shapes: start,
  * length [rows], read, in any order; tiles [kernel_tiles_bound], of which at most the returned number are written. */
 uint32_t kernel_tiles_fill(const uint32_t *start, const uint32_t *length, uint32_t rows, struct kernel_tile *tiles);
+
+/* The same with spans, which come first; writes their number to `spans`. */
+uint32_t kernel_spans_fill(const uint32_t *start, const uint32_t *length, uint32_t rows, struct kernel_span span,
+                           struct kernel_tile *tiles, uint32_t *spans);
 
 /* A batch of rows of tokens in device memory. No row reads gaps between rows; ids in gaps may be anything. */
 struct kernel_ragged {
@@ -80,7 +95,7 @@ struct kernel_ragged {
     const uint32_t *position;        /* [tokens], the row of a token's position; 0 in gaps */
     const uint32_t *start;           /* [rows], a row's first token */
     const uint32_t *length;          /* [rows], at least 1 */
-    const struct kernel_tile *tiles; /* [tiles], aligned to 16 bytes, as kernel_tiles_fill makes them */
+    const struct kernel_tile *tiles; /* [tiles], aligned to 16 bytes, as kernel_spans_fill makes them */
 };
 
 /* The widest row that the kernels normalise, and the widest head that they attend to; launchers refuse wider ones. */
@@ -188,6 +203,7 @@ struct kernel_attention_args {
     uint32_t reach;            /* of the bias: rows have at most reach + 1 tokens */
     const float *bias;         /* [heads, 2 * reach + 1], or NULL */
     uint32_t before, behind;   /* UINT32_MAX: all */
+    uint32_t longest;          /* no row has more tokens; 0: not known */
     struct kernel_ragged ragged;
     const void *queries; /* [rows, hidden] type, or NULL */
     const void *qkv;     /* [tokens, (heads + 2 * key_heads) * head_dim] type; with queries: without Q */

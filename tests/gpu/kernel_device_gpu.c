@@ -17,9 +17,11 @@ static void must(cudaError_t answer, const char *what)
     }
 }
 
+static struct kernel_queue queue;
+static uint32_t own_capability;
+
 const struct kernel_queue *device_queue(void)
 {
-    static struct kernel_queue queue;
     int device, multiprocessors, major, minor;
     if (queue.launch != NULL) { return &queue; }
     must(cudaGetDevice(&device), "cudaGetDevice");
@@ -28,9 +30,15 @@ const struct kernel_queue *device_queue(void)
     must(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
     must(cudaStreamCreateWithFlags(&queue.cuda_stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     queue.multiprocessors = (uint32_t)multiprocessors;
-    queue.capability = (uint32_t)(10 * major + minor);
+    queue.capability = own_capability = (uint32_t)(10 * major + minor);
     queue.launch = cudaLaunchKernel;
     return &queue;
+}
+
+void device_pretend(uint32_t capability)
+{
+    (void)device_queue();
+    queue.capability = capability == 0 || capability > own_capability ? own_capability : capability;
 }
 
 void *device_new(size_t bytes, const void *from)

@@ -7,6 +7,7 @@
 #define TESTS_KERNEL_DEVICE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +17,9 @@ struct kernel_queue;
 
 /* The queue for the launchers of kernels/kernels.h. Owns: nobody frees it. */
 const struct kernel_queue *device_queue(void);
+
+/* Lets the queue name another compute capability: the device's own at most. 0: the device's own, as at first. */
+void device_pretend(uint32_t capability);
 
 /* Memory that kernels can see, of exactly that size: a copy of `from`, or where that is NULL filled with 0xff bytes,
  * which no float type reads as a number. Owns: the caller ends it with device_free. */

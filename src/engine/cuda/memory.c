@@ -21,6 +21,7 @@ struct cuda_ragged_layout cuda_ragged_layout(uint32_t tokens, uint32_t rows)
     layout.position = layout.ids + aligned16(tokens * sizeof(int32_t));
     layout.tiles = layout.position + aligned16(tokens * sizeof(uint32_t));
     layout.bytes = layout.tiles + kernel_tiles_bound(tokens, rows) * sizeof(struct kernel_tile);
+    layout.span = (struct kernel_span){0, 0};
     return layout;
 }
 
@@ -58,7 +59,8 @@ size_t cuda_ragged_fill(const struct cuda_ragged_layout *layout, const struct pa
     fill_tokens(pass, start, (int32_t *)(void *)(base + layout->ids), (uint32_t *)(void *)(base + layout->position));
     counts[KERNEL_COUNT_ROWS] = pass->rows;
     counts[KERNEL_COUNT_TOKENS] = pass->extent;
-    counts[KERNEL_COUNT_TILES] = kernel_tiles_fill(start, pass->length, pass->rows, tiles);
+    counts[KERNEL_COUNT_TILES] =
+        kernel_spans_fill(start, pass->length, pass->rows, layout->span, tiles, &counts[KERNEL_COUNT_SPANS]);
     return layout->tiles + counts[KERNEL_COUNT_TILES] * sizeof *tiles;
 }
 

@@ -30,7 +30,8 @@
 /* Units: bytes from the block's start. */
 struct cuda_ragged_layout {
     size_t start, length, ids, position, tiles;
-    size_t bytes; /* of the largest block */
+    size_t bytes;            /* of the largest block */
+    struct kernel_span span; /* what attention wants; none at first */
 };
 
 /* The layout of a bucket: at most `tokens` tokens, gaps included, and at most `rows` rows. */

@@ -451,6 +451,7 @@ static enum status enqueue_attention(struct backend_workspace *workspace, uint32
         .bias = workspace->cuda->weights.relative_bias,
         .before = window,
         .behind = model->causal ? 0 : window,
+        .longest = workspace->bucket->tokens,
         .ragged = workspace->ragged,
         .queries = first_only ? queries_of(workspace) : NULL,
         .qkv = at_offset(workspace, offsets->wide),
@@ -630,6 +631,9 @@ static enum status begin_pass(struct backend_workspace *workspace, const struct 
     TRY(find_bucket(workspace, pass, err));
     struct cuda_ragged_layout layout = cuda_ragged_layout(workspace->bucket->tokens, workspace->bucket->rows);
     const void *block = workspace->memory.device + workspace->memory.plan.offsets.ragged;
+    layout.span =
+        kernel_attention_span(workspace->queue.capability, workspace->cuda->weights.type,
+                              model_head_dim(model_of(workspace)), workspace->cuda->weights.relative_bias != NULL);
     workspace->ragged = cuda_ragged_view(&layout, block);
     if (!workspace->bucket->planned) { TRY(plan_bucket(workspace, err)); }
     workspace->bucket->planned = true;

@@ -135,7 +135,11 @@ static void *run_raw(const struct scene *s)
     uint32_t counts[KERNEL_COUNTS] = {0};
     counts[KERNEL_COUNT_ROWS] = s->rows;
     counts[KERNEL_COUNT_TOKENS] = s->tokens;
-    counts[KERNEL_COUNT_TILES] = kernel_tiles_fill(s->start, s->length, s->rows, tiles);
+    const struct kernel_span span =
+        s->first_only ? (struct kernel_span){0, 0}
+                      : kernel_attention_span(device_queue()->capability, s->type, s->head_dim, s->bias != NULL);
+    counts[KERNEL_COUNT_TILES] =
+        kernel_spans_fill(s->start, s->length, s->rows, span, tiles, &counts[KERNEL_COUNT_SPANS]);
     void *lists[] = {device_new(sizeof counts, counts), device_new(s->rows * sizeof *s->start, s->start),
                      device_new(s->rows * sizeof *s->length, s->length), device_new(bound * sizeof *tiles, tiles)};
     const size_t bytes = (size_t)context_rows(s) * s->hidden * number_bytes(s->type);
@@ -240,7 +244,7 @@ static double compare_query(const struct scene *s, uint32_t row, uint32_t head, 
 }
 
 /* Runs and compares all of it; memory that belongs to no row must be unchanged (bytes 0xff). */
-static void check(const struct scene *s)
+static void check_once(const struct scene *s)
 {
     const size_t count = (size_t)context_rows(s) * s->hidden;
     unsigned char *raw = run_raw(s);
@@ -271,6 +275,17 @@ static void check(const struct scene *s)
     free(powers);
     free(got);
     free(raw);
+}
+
+/* The kernels of the device's own generation, and those of the oldest one where they are others. */
+static void check(const struct scene *s)
+{
+    check_once(s);
+    if (kernel_attention_span(device_queue()->capability, s->type, s->head_dim, s->bias != NULL).queries > 0) {
+        device_pretend(80);
+        check_once(s);
+        device_pretend(0);
+    }
 }
 
 static void check_size(enum kernel_type type, uint32_t heads, uint32_t head_dim, uint32_t rows, const uint32_t *length,
@@ -304,6 +319,7 @@ TEST(every_length)
     check_range(KERNEL_F16, 64, 1, 130);
     check_range(KERNEL_BF16, 32, 1, 130);
     check_range(KERNEL_BF16, 64, 1, 130);
+    check_range(KERNEL_F16, 128, 1, 70);
     check_range(KERNEL_F32, 32, 1, 70);
     check_range(KERNEL_F32, 64, 120, 130);
 }
@@ -359,8 +375,9 @@ TEST(a_bias_by_distance)
         enum kernel_type type;
         uint32_t heads, head_dim;
         bool first_only;
-    } models[] = {{KERNEL_F16, 2, 32, false}, {KERNEL_BF16, 2, 64, false}, {KERNEL_F16, 2, 20, false},
-                  {KERNEL_F32, 2, 32, false}, {KERNEL_F16, 2, 64, true},   {KERNEL_F32, 3, 8, true}};
+    } models[] = {{KERNEL_F16, 2, 32, false},  {KERNEL_BF16, 2, 64, false}, {KERNEL_F16, 2, 20, false},
+                  {KERNEL_F32, 2, 32, false},  {KERNEL_F16, 2, 64, true},   {KERNEL_F32, 3, 8, true},
+                  {KERNEL_F16, 1, 128, false}, {KERNEL_BF16, 1, 256, false}};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         struct scene s = scene_new(models[i].type, models[i].heads, models[i].head_dim, 7, length, packed, 0.5f);
         s.first_only = models[i].first_only;
@@ -546,11 +563,16 @@ static void check_company(enum kernel_type type, uint32_t head_dim, bool first_o
 
 TEST(same_bits_in_any_company)
 {
-    check_company(KERNEL_F16, 32, false, UINT32_MAX);
-    check_company(KERNEL_BF16, 64, false, UINT32_MAX);
+    for (uint32_t capability = 0; capability <= 80; capability += 80) {
+        device_pretend(capability);
+        check_company(KERNEL_F16, 32, false, UINT32_MAX);
+        check_company(KERNEL_BF16, 64, false, UINT32_MAX);
+        check_company(KERNEL_F16, 64, false, 20);
+    }
+    device_pretend(0);
+    check_company(KERNEL_F16, 128, false, UINT32_MAX);
     check_company(KERNEL_F32, 32, false, UINT32_MAX);
     check_company(KERNEL_F16, 32, true, UINT32_MAX);
-    check_company(KERNEL_F16, 64, false, 20);
     check_company(KERNEL_F32, 64, false, 20);
 }
 
@@ -594,8 +616,13 @@ static void check_poisons(enum kernel_type type, uint32_t head_dim)
 
 TEST(what_is_not_finite_stays_visible)
 {
-    check_poisons(KERNEL_F16, 32);
-    check_poisons(KERNEL_BF16, 64);
+    for (uint32_t capability = 0; capability <= 80; capability += 80) {
+        device_pretend(capability);
+        check_poisons(KERNEL_F16, 32);
+        check_poisons(KERNEL_BF16, 64);
+    }
+    device_pretend(0);
+    check_poisons(KERNEL_BF16, 128);
     check_poisons(KERNEL_F32, 32);
 }
 

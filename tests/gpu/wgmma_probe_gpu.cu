@@ -1,0 +1,2 @@
+/* tests/support/wgmma_probe.cu, as nvcc builds it. */
+#include "wgmma_probe.cu"
