@@ -27,20 +27,21 @@ endfunction()
 
 # sluice_register_file(TARGET FILE NAME LABELS): one CTest entry for the cases of FILE; `TARGET CASE` runs one by hand. Lines
 # in the comment at its head: ` * ctest: LABEL...` adds labels (`threads`: also worth running under tsan), and
-# ` * ctest-cost: N` is about how many seconds it takes: the long ones are started first.
+# ` * ctest-cost: N` is about how many seconds it takes: the long ones are started first. A mark anywhere else in a line is an
+# error, because nobody would notice that it is not read.
 function(sluice_register_file target file name labels)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   set(cost 0)
-  file(STRINGS ${file} lines REGEX "^ \\* ctest")
+  file(STRINGS ${file} lines REGEX "ctest[-a-z]*:")
   foreach(line IN LISTS lines)
-    if(line MATCHES "^ \\* ctest: ([a-z ]+)")
+    if(line MATCHES "^ \\* ctest: ([a-z ]+)(\\*/)?$")
       string(STRIP "${CMAKE_MATCH_1}" more)
       string(REPLACE " " ";" more "${more}")
       list(APPEND labels ${more})
-    elseif(line MATCHES "^ \\* ctest-cost: ([0-9]+)")
+    elseif(line MATCHES "^ \\* ctest-cost: ([0-9]+)( \\*/)?$")
       set(cost ${CMAKE_MATCH_1})
     else()
-      message(FATAL_ERROR "${file}: ${line}")
+      message(FATAL_ERROR "${file}: not a mark of CTest at the beginning of a line: ${line}")
     endif()
   endforeach()
   add_test(NAME ${name} COMMAND ${target})
