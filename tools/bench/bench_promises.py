@@ -227,7 +227,7 @@ end"""
 FEATURES = ("class", "expires_in", "tenant", "meta", "id", "notify")
 
 
-def rate(binary, features, requests, aof):
+def rate(features, requests, aof):
     """Requests per second of a full queue, and Redis' time per request in microseconds."""
     with null_engine(aof) as stage:
         keys = [STREAM + ":high", STREAM, STREAM + ":low"]
@@ -235,7 +235,7 @@ def rate(binary, features, requests, aof):
             stage.client.xgroup_create(key, "sluice", "0", mkstream=True)
         stage.client.eval(FILL, 3, *keys, requests, " ".join(features))
         left = lambda: sum(stage.client.xlen(key) for key in keys)  # noqa: E731
-        stage.start(binary=binary)
+        stage.start()
         marks = []
         for part in (0.9, 0.1):
             wait_until(lambda: left() <= part * requests, "the queue to drain", timeout=120)
@@ -245,18 +245,13 @@ def rate(binary, features, requests, aof):
 
 
 def features(requests=60000, rounds=3):
-    """Compares requests that use features, one by one and all together, with plain ones; and with an older build's
-    plain ones if OLDER_SLUICE names one."""
-    new = str(BUILD / "sluice")
-    kinds = {"plain": (new, ()), **{name: (new, (name,)) for name in FEATURES}, "all but notify": (new, FEATURES[:-1]),
-             "all": (new, FEATURES)}
-    if os.environ.get("OLDER_SLUICE"):
-        kinds["plain, older build"] = (os.environ["OLDER_SLUICE"], ())
+    """Compares requests that use features, one by one and all together, with plain ones."""
+    kinds = {"plain": (), **{name: (name,) for name in FEATURES}, "all but notify": FEATURES[:-1], "all": FEATURES}
     for aof in (None, "everysec"):
         found = {name: [] for name in kinds}
         for _ in range(rounds):
-            for name, (binary, used) in kinds.items():
-                found[name].append(rate(binary, used, requests, aof))
+            for name, used in kinds.items():
+                found[name].append(rate(used, requests, aof))
         plain = [row[0] for row in found["plain"]]
         for name, rows in found.items():
             rates, cpu = zip(*rows)

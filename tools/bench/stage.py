@@ -28,10 +28,9 @@ class Stage:
         self.server.cleanup()
         self.folder.cleanup()
 
-    def start(self, *flags, binary=None):
-        """Starts a daemon, which may not be ready yet. `binary`: another build."""
+    def start(self, *flags):
+        """Starts a daemon, which may not be ready yet."""
         daemon = Daemon(self.folder.name, len(self.daemons), self.server.socket, self.model, "default", [*self.flags, *flags])
-        daemon.argv[0] = binary or daemon.argv[0]
         self.daemons.append(daemon)
         return daemon.start()
 
