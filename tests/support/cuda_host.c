@@ -467,13 +467,6 @@ void cuda_host_hang(int device, bool hangs)
     pthread_mutex_unlock(&host_mutex);
 }
 
-void cuda_host_await_hang(void)
-{
-    pthread_mutex_lock(&host_mutex);
-    while (host.blocked == 0) { pthread_cond_wait(&host_changed, &host_mutex); }
-    pthread_mutex_unlock(&host_mutex);
-}
-
 void cuda_host_spoil(cudaDataType_t type, uint32_t at, uint32_t times)
 {
     pthread_mutex_lock(&host_mutex);

@@ -79,9 +79,6 @@ void cuda_host_lose(int device);
  * ready". */
 void cuda_host_hang(int device, bool hangs);
 
-/* Blocks until a thread waits for a hanging device. */
-void cuda_host_await_hang(void);
-
 /* Makes element [0, 0] not a number in `times` products of `type`, from the at-th from now on (1: the next to run).
  * `times` 0: in every one from then on. */
 void cuda_host_spoil(cudaDataType_t type, uint32_t at, uint32_t times);

@@ -177,7 +177,6 @@ struct host {
     uint64_t calls[HOST_CALLS];
     struct host_planted planted[HOST_FAULTS];
     unsigned planted_count;
-    unsigned blocked; /* threads that wait for a device that hangs */
     struct {
         bool planted;
         cudaDataType_t type;

@@ -175,10 +175,7 @@ static bool host_run_one(struct host_stream *wanted)
 static void block(void)
 {
     host_memory_shut();
-    host.blocked++;
-    pthread_cond_broadcast(&host_changed);
     pthread_cond_wait(&host_changed, &host_mutex);
-    host.blocked--;
 }
 
 /* Runs work until the stream has none left, or, with a mark, until that is done. */

@@ -581,37 +581,6 @@ struct model_spec model_spec_tiny(void)
     };
 }
 
-static struct model_spec real_shape(uint32_t hidden, uint32_t layers, uint32_t heads)
-{
-    struct model_spec spec = model_spec_tiny();
-    spec.vocabulary = 30522;
-    spec.positions = 512;
-    spec.hidden = hidden;
-    spec.layers = layers;
-    spec.heads = heads;
-    spec.intermediate = 4 * hidden;
-    return spec;
-}
-
-struct model_spec model_spec_minilm(void)
-{
-    struct model_spec spec = real_shape(384, 6, 12);
-    spec.max_tokens = 256;
-    return spec;
-}
-
-struct model_spec model_spec_bge_small(void)
-{
-    struct model_spec spec = real_shape(384, 12, 12);
-    spec.pooling = POOLING_CLS;
-    return spec;
-}
-
-struct model_spec model_spec_bert_base(void)
-{
-    return real_shape(768, 12, 12);
-}
-
 void model_build_into(const struct model_spec *spec, const char *directory)
 {
     assert(spec->vocabulary >= MODEL_SPEC_MIN_VOCABULARY && spec->layers <= 64);

@@ -52,10 +52,6 @@ struct model_spec {
 
 /* 2 layers, hidden 32, 4 heads, 64 positions, 512 words: opens in a millisecond. */
 struct model_spec model_spec_tiny(void);
-/* The shapes of all-MiniLM-L6-v2, bge-small-en and bert-base-uncased, with their vocabulary sizes. */
-struct model_spec model_spec_minilm(void);
-struct model_spec model_spec_bge_small(void);
-struct model_spec model_spec_bert_base(void);
 
 /* Writes the model into a new temporary directory and returns its path.
  * Owns: the caller ends it with model_build_remove. */

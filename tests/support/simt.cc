@@ -295,13 +295,7 @@ uint64_t simt_shuffle(struct simt_site site, enum simt_shuffle how, uint32_t mas
 {
     int self = static_cast<int>(lane_number(running) % WARP), first = self / width * width;
     int from = first + other % width;
-    if (how == SIMT_XOR) {
-        from = (self ^ other) < first + width ? self ^ other : self;
-    } else if (how == SIMT_UP) {
-        from = self - other >= first ? self - other : self;
-    } else if (how == SIMT_DOWN) {
-        from = self + other < first + width ? self + other : self;
-    }
+    if (how == SIMT_XOR) { from = (self ^ other) < first + width ? self ^ other : self; }
     struct shuffle_record record = {mine, 0, from};
     simt_meet(site, mask, shuffle_combine, &record);
     return record.result;

@@ -116,12 +116,8 @@ inline int __any_sync(uint32_t mask, int mine, SIMT_HERE)
 {
     return simt_ballot({"__any_sync", file, line}, mask, mine != 0) != 0;
 }
-inline int __all_sync(uint32_t mask, int mine, SIMT_HERE)
-{
-    return simt_ballot({"__all_sync", file, line}, mask, mine != 0) == mask;
-}
 
-enum simt_shuffle { SIMT_FROM, SIMT_XOR, SIMT_UP, SIMT_DOWN };
+enum simt_shuffle { SIMT_FROM, SIMT_XOR };
 uint64_t simt_shuffle(struct simt_site site, enum simt_shuffle how, uint32_t mask, uint64_t mine, int other, int width);
 
 template <class T>
@@ -141,14 +137,6 @@ template <class T> T __shfl_sync(uint32_t mask, T mine, int from, int width = 32
 template <class T> T __shfl_xor_sync(uint32_t mask, T mine, int bits, int width = 32, SIMT_HERE)
 {
     return simt_shuffle_of({"__shfl_xor_sync", file, line}, SIMT_XOR, mask, mine, bits, width);
-}
-template <class T> T __shfl_up_sync(uint32_t mask, T mine, unsigned by, int width = 32, SIMT_HERE)
-{
-    return simt_shuffle_of({"__shfl_up_sync", file, line}, SIMT_UP, mask, mine, static_cast<int>(by), width);
-}
-template <class T> T __shfl_down_sync(uint32_t mask, T mine, unsigned by, int width = 32, SIMT_HERE)
-{
-    return simt_shuffle_of({"__shfl_down_sync", file, line}, SIMT_DOWN, mask, mine, static_cast<int>(by), width);
 }
 
 /* --- Hopper's barriers and asynchronous products --------------------------------------------------------------- */
@@ -195,37 +183,6 @@ SIMT_ATOMIC T atomicAdd(T *at, T value)
     *at = before + value;
     return before;
 }
-SIMT_ATOMIC T atomicMax(T *at, T value)
-{
-    simt_updates(at, sizeof *at);
-    T before = *at;
-    *at = before < value ? value : before;
-    return before;
-}
-SIMT_ATOMIC T atomicMin(T *at, T value)
-{
-    simt_updates(at, sizeof *at);
-    T before = *at;
-    *at = value < before ? value : before;
-    return before;
-}
-SIMT_ATOMIC T atomicExch(T *at, T value)
-{
-    simt_updates(at, sizeof *at);
-    T before = *at;
-    *at = value;
-    return before;
-}
-SIMT_ATOMIC T atomicCAS(T *at, T expected, T value)
-{
-    simt_updates(at, sizeof *at);
-    T before = *at;
-    if (before == expected) { *at = value; }
-    return before;
-}
-inline void __threadfence()
-{
-}
 
 /* --- arithmetic ----------------------------------------------------------------------------------------------------
  */
@@ -239,29 +196,11 @@ inline float rsqrtf(float x)
 {
     return 1.0f / std::sqrt(x);
 }
-inline float __expf(float x)
-{
-    return std::exp(x);
-}
-inline float __fdividef(float a, float b)
-{
-    return a / b;
-}
-inline uint32_t __float_as_uint(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
 inline float __uint_as_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
-}
-template <class T> T __ldg(const T *at)
-{
-    return *at;
 }
 
 #endif
