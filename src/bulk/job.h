@@ -2,7 +2,7 @@
  *
  *     source ► doc batches ► (prep threads) ► window ► executor ► store ► append files ► checkpoint
  *
- * bulk/pipeline.c is the loop, bulk/resume.c resumes an earlier run.
+ * bulk/loop.c is the loop, bulk/resume.c resumes an earlier run.
  * An interruption at any moment loses nothing, and nothing durable is computed twice: see bulk/journal.h. Memory does
  * not grow with the input; the table of known texts (bulk/dedup.h) is bounded. */
 #ifndef BULK_JOB_H

@@ -1,6 +1,6 @@
 /* Finds, checks and resumes an earlier run of the same command. The input is read again up to the checkpoint, without
  * computing, so that a change is noticed whatever the file's date says. */
-#include "bulk/resume.h"
+#include "bulk/job_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -18,7 +18,7 @@
 #include "bulk/journal.h"
 #include "bulk/manifest.h"
 #include "bulk/output/store.h"
-#include "bulk/resume.h"
+#include "bulk/job_internal.h"
 #include "compute/thread_pool.h"
 #include "engine/vector.h"
 

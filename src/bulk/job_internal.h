@@ -1,6 +1,6 @@
-/* The state of a running job, and how it resumes an earlier run. Private to bulk/pipeline.c and bulk/resume.c. */
-#ifndef BULK_RESUME_H
-#define BULK_RESUME_H
+/* The state of a running job, and how it resumes an earlier run. Private to the loop (loop.c) and to resume.c. */
+#ifndef BULK_JOB_INTERNAL_H
+#define BULK_JOB_INTERNAL_H
 
 #include <xxhash.h>
 
