@@ -1,28 +1,11 @@
 /* The last step of a forward pass: pools the tokens of each row into a vector, ready to copy to the host.
  *
  * A block computes a row. Its threads cover the columns, eight each; spare threads form further groups that take every
- * n-th token. So a row's sum always has the same order, whatever the batch. Lengths are computed relative to the
- * largest element, so that squares of finite elements stay finite. */
+ * n-th token. So a row's sum always has the same order, whatever the batch. */
 #include "kernels/device.h"
 
-enum { POOL_THREADS = 512, POOL_WARPS = POOL_THREADS / WARP };
+enum { POOL_THREADS = 512 };
 static_assert(POOL_THREADS * CHUNK >= KERNEL_HIDDEN_MAX, "a block is as wide as a token");
-
-/* The sum or the maximum over the block; each lane gets the same bits. `shared` must not be written until the second
- * barrier after this. */
-template <bool GREATEST> __device__ __forceinline__ float block_reduce(float x, float *shared)
-{
-#pragma unroll
-    for (int bit = WARP / 2; bit > 0; bit /= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, x, bit);
-        x = GREATEST ? fmaxf(x, other) : x + other;
-    }
-    if (threadIdx.x % WARP == 0) { shared[threadIdx.x / WARP] = x; }
-    __syncthreads();
-    x = shared[0];
-    for (int i = 1; i < POOL_WARPS; i++) { x = GREATEST ? fmaxf(x, shared[i]) : x + shared[i]; }
-    return x;
-}
 
 /* The larger of each two numbers; NaN if one of them is NaN. */
 __device__ __forceinline__ void chunk_raise(struct chunk *to, const struct chunk &x)
@@ -75,20 +58,19 @@ __device__ __forceinline__ void pool_sum(const T *x, uint32_t count, uint32_t hi
     __syncthreads();
 }
 
-/* The divisors that scale a vector to length 1: first *largest, then the result. */
-__device__ __forceinline__ float pool_length(const float *vector, uint32_t hidden, float *largest)
+/* The factor that scales a vector to length 1, the same for the whole block. One thread adds up the squares in f64, in
+ * order, as the host does (vector_normalize), so a vector has the same bits wherever it was normalised. */
+__device__ __forceinline__ float pool_scale(const float *vector, uint32_t hidden)
 {
-    SHARED(float, sums, [2][POOL_WARPS]);
-    float x = 0.0f;
-    for (uint32_t i = threadIdx.x; i < hidden; i += POOL_THREADS) { x = fmaxf(x, fabsf(vector[i])); }
-    *largest = block_reduce<true>(x, sums[0]);
-    if (*largest == 0.0f) { *largest = 1.0f; }
-    x = 0.0f;
-    for (uint32_t i = threadIdx.x; i < hidden; i += POOL_THREADS) {
-        float share = vector[i] / *largest;
-        x += share * share;
+    SHARED(float, scale, [1]);
+    if (threadIdx.x == 0) {
+        double squares = 0;
+#pragma unroll 8
+        for (uint32_t i = 0; i < hidden; i++) { squares += static_cast<double>(vector[i]) * vector[i]; }
+        scale[0] = static_cast<float>(1.0 / fmax(sqrt(squares), 1e-12));
     }
-    return fmaxf(sqrtf(block_reduce<false>(x, sums[1])), 1e-12f / *largest);
+    __syncthreads();
+    return scale[0];
 }
 
 template <class T, bool NORMALIZE>
@@ -108,12 +90,11 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
         const float n = static_cast<float>(count), root = a.pooling == KERNEL_POOL_MEAN_SQRT_LEN ? sqrtf(n) : n;
         pool_sum(x, count, a.hidden, weighted, weighted ? n * (n + 1.0f) / 2.0f : root, vector);
     }
-    float largest = 1.0f, length = 1.0f;
-    if (NORMALIZE) { length = pool_length(vector, a.hidden, &largest); }
+    const float scale = NORMALIZE ? pool_scale(vector, a.hidden) : 1.0f;
     float *to = a.output + static_cast<size_t>(row) * a.hidden;
     bool finite = true;
     for (uint32_t i = threadIdx.x; i < a.hidden; i += POOL_THREADS) {
-        to[i] = vector[i] / largest / length;
+        to[i] = NORMALIZE ? vector[i] * scale : vector[i];
         finite = isfinite(to[i]) && finite;
     }
     finite = __syncthreads_and(finite);

@@ -1,5 +1,5 @@
-/* Vectors are normalised here unless a device has done it (backend_ops.finite). A daemon always does it here, after the
- * engine, because a request may ask for fewer floats, or for vectors that are not normalised. */
+/* Vectors are normalised here unless a device has done it (backend_ops.finite), to the same bits. A daemon always does
+ * it here, after the engine, because a request may ask for fewer floats, or for vectors that are not normalised. */
 #include "engine/vector.h"
 
 #include <math.h>

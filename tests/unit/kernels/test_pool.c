@@ -148,6 +148,29 @@ TEST(lengths_of_extreme_vectors)
     }
 }
 
+/* The host normalises in this order, too (vector_normalize): the bits are the same. */
+TEST(normalised_as_on_the_host)
+{
+    for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+        struct pool_scene s = pool_new(type, 768, KERNEL_POOL_MEAN);
+        uint32_t finite[8];
+        pool_run(&s, finite);
+        float *plain = malloc(s.rows.rows * 768 * sizeof *plain);
+        memcpy(plain, matrix_at(&s.output, 0, 0), s.rows.rows * 768 * sizeof *plain);
+        for (uint32_t r = 0; r < s.rows.rows; r++) {
+            double squares = 0;
+            for (uint32_t i = 0; i < 768; i++) { squares += (double)plain[r * 768 + i] * plain[r * 768 + i]; }
+            float scale = (float)(1 / sqrt(squares));
+            for (uint32_t i = 0; i < 768; i++) { plain[r * 768 + i] *= scale; }
+        }
+        s.args.normalize = 1;
+        pool_run(&s, finite);
+        assert_memory_equal(plain, matrix_at(&s.output, 0, 0), s.rows.rows * 768 * sizeof *plain);
+        free(plain);
+        pool_free(&s);
+    }
+}
+
 TEST(a_zero_vector_stays_zero)
 {
     struct pool_scene s = pool_new(KERNEL_F16, 64, KERNEL_POOL_FIRST);
