@@ -19,6 +19,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "src/model/pooling.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -222,23 +224,14 @@ struct kernel_gather_args {
 };
 cudaError_t kernel_gather(const struct kernel_queue *queue, const struct kernel_gather_args *args);
 
-enum kernel_pooling {
-    KERNEL_POOL_MEAN,          /* of a row's tokens */
-    KERNEL_POOL_MEAN_SQRT_LEN, /* their sum divided by the square root of their number */
-    KERNEL_POOL_WEIGHTED_MEAN, /* the first once, the second twice ... */
-    KERNEL_POOL_MAX,           /* the largest of each column */
-    KERNEL_POOL_LAST,          /* a row's last token */
-    KERNEL_POOL_FIRST,         /* a row's first token */
-    KERNEL_POOL_GATHERED,      /* x has one token per row (kernel_gather, attention with queries) */
-};
-
 /* The row's vector: pooled, then scaled to length 1 if `normalize` (a zero vector stays zero). finite[r] is 1 if all
  * numbers written for row r are finite, else 0. */
 struct kernel_pool_args {
     enum kernel_type type;
-    enum kernel_pooling pooling;
-    uint32_t normalize; /* 0 or 1 */
-    uint32_t bound;     /* rows that the launch is for */
+    enum pooling pooling; /* set */
+    uint32_t gathered;    /* 1: x has one token per row, which is the vector (kernel_gather, attention with queries) */
+    uint32_t normalize;   /* 0 or 1 */
+    uint32_t bound;       /* rows that the launch is for */
     uint32_t hidden;
     struct kernel_ragged ragged;
     const void *x;    /* [tokens, hidden] type, or [rows, hidden] */

@@ -79,15 +79,16 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
     SHARED(float, vector, [KERNEL_HIDDEN_MAX]);
     uint32_t row = blockIdx.x;
     if (row >= a.ragged.counts[KERNEL_COUNT_ROWS]) { return; }
-    uint32_t first = a.pooling == KERNEL_POOL_GATHERED ? row : a.ragged.start[row];
-    uint32_t count = a.pooling < KERNEL_POOL_LAST ? a.ragged.length[row] : 1;
-    if (a.pooling == KERNEL_POOL_LAST) { first += a.ragged.length[row] - 1; }
+    const bool gathered = a.gathered != 0, last = a.pooling == POOLING_LAST && !gathered;
+    uint32_t first = gathered ? row : a.ragged.start[row];
+    uint32_t count = gathered || last || a.pooling == POOLING_CLS ? 1 : a.ragged.length[row];
+    if (last) { first += a.ragged.length[row] - 1; }
     const T *x = static_cast<const T *>(a.x) + static_cast<size_t>(first) * a.hidden;
-    if (a.pooling == KERNEL_POOL_MAX) {
+    if (a.pooling == POOLING_MAX) {
         pool_max(x, count, a.hidden, vector);
     } else {
-        const bool weighted = a.pooling == KERNEL_POOL_WEIGHTED_MEAN;
-        const float n = static_cast<float>(count), root = a.pooling == KERNEL_POOL_MEAN_SQRT_LEN ? sqrtf(n) : n;
+        const bool weighted = a.pooling == POOLING_WEIGHTED_MEAN;
+        const float n = static_cast<float>(count), root = a.pooling == POOLING_MEAN_SQRT_LEN ? sqrtf(n) : n;
         pool_sum(x, count, a.hidden, weighted, weighted ? n * (n + 1.0f) / 2.0f : root, vector);
     }
     const float scale = NORMALIZE ? pool_scale(vector, a.hidden) : 1.0f;
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
 extern "C" cudaError_t kernel_pool(const struct kernel_queue *queue, const struct kernel_pool_args *args)
 {
     if (args->bound == 0 || args->hidden == 0 || args->hidden > KERNEL_HIDDEN_MAX || args->hidden % CHUNK != 0 ||
-        args->pooling > KERNEL_POOL_GATHERED || !aligned16(args->x)) {
+        args->pooling == POOLING_UNSET || args->pooling >= POOLINGS || !aligned16(args->x)) {
         return cudaErrorInvalidValue;
     }
     auto kernel = args->normalize != 0 ? KERNEL_OF_TYPE(args->type, pool_rows, true)

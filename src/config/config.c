@@ -26,9 +26,12 @@
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
-/* The words of enum pooling, which are those of sentence-transformers. */
-static const char *const poolings[] = {"model",        "mean",      "cls", "max", "mean_sqrt_len_tokens",
-                                       "weightedmean", "lasttoken", NULL};
+/* In the order of enum pooling. */
+static const char *const poolings[] = {"model",
+#define POOLING(name, mode, flag) mode,
+#include "model/poolings.inc"
+#undef POOLING
+                                       NULL};
 static const char *const layouts[] = {"packed", "padded", "padded_fifo", NULL};
 static const char *const windows[] = {"idle", "fixed", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};

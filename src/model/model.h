@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "model/pooling.h"
 #include "tokenizer/tokenizer.h"
 
 /* The number of ranges of distance between a key and a query that each share an attention bias. */
@@ -39,18 +40,6 @@ enum activation { ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH, ACTIVATION_RELU, AC
 
 /* The function that turns a head's logits into scores. */
 enum scoring { SCORING_UNSET, SCORING_NONE, SCORING_SIGMOID, SCORING_SOFTMAX };
-
-/* The way to make one vector of a text's token vectors. */
-enum pooling {
-    POOLING_UNSET,
-    POOLING_MEAN,
-    POOLING_CLS,           /* the first of them */
-    POOLING_MAX,           /* the largest number in each column */
-    POOLING_MEAN_SQRT_LEN, /* their sum divided by the square root of their number */
-    POOLING_WEIGHTED_MEAN, /* the first once, the second twice ... */
-    POOLING_LAST,
-    POOLINGS
-};
 
 /* x * weight^T + bias. An empty bias means zeros: the family has none. */
 struct linear {

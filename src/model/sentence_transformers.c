@@ -124,35 +124,32 @@ static enum status read_transformer_file(const char *folder, struct reading *rea
 /* pooling_mode, and the flags that it replaced. */
 static const char *const pooling_modes[POOLINGS] = {
     [POOLING_UNSET] = "unset",
-    [POOLING_MEAN] = "mean",
-    [POOLING_CLS] = "cls",
-    [POOLING_MAX] = "max",
-    [POOLING_MEAN_SQRT_LEN] = "mean_sqrt_len_tokens",
-    [POOLING_WEIGHTED_MEAN] = "weightedmean",
-    [POOLING_LAST] = "lasttoken",
+#define POOLING(name, mode, flag) [POOLING_##name] = (mode),
+#include "model/poolings.inc"
+#undef POOLING
 };
 static const char *const pooling_flags[POOLINGS] = {
-    [POOLING_MEAN] = "pooling_mode_mean_tokens",
-    [POOLING_CLS] = "pooling_mode_cls_token",
-    [POOLING_MAX] = "pooling_mode_max_tokens",
-    [POOLING_MEAN_SQRT_LEN] = "pooling_mode_mean_sqrt_len_tokens",
-    [POOLING_WEIGHTED_MEAN] = "pooling_mode_weightedmean_tokens",
-    [POOLING_LAST] = "pooling_mode_lasttoken",
+#define POOLING(name, mode, flag) [POOLING_##name] = "pooling_mode_" flag,
+#include "model/poolings.inc"
+#undef POOLING
 };
 
 static enum status set_mode(const cJSON *mode, const char *name, struct model *model, struct err *err)
 {
     const char *text = cJSON_IsString(mode) ? mode->valuestring : "?";
-    for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
+    for (unsigned pooling = POOLING_UNSET + 1; pooling < POOLINGS; pooling++) {
         if (strcmp(text, pooling_modes[pooling]) == 0) {
             model->pooling = (enum pooling)pooling;
             return STATUS_OK;
         }
     }
-    return err_set(err, STATUS_UNSUPPORTED,
-                   "%s: pooling_mode \"%.40s\" is not supported; supported: mean, cls, max, mean_sqrt_len_tokens, "
-                   "weightedmean, lasttoken",
-                   name, text);
+    static const char supported[] =
+#define POOLING(name, mode, flag) " " mode
+#include "model/poolings.inc"
+#undef POOLING
+        ;
+    return err_set(err, STATUS_UNSUPPORTED, "%s: pooling_mode \"%.40s\" is not supported; supported:%s", name, text,
+                   supported);
 }
 
 static enum status read_mode(const cJSON *mode, const char *name, struct model *model, struct err *err)
@@ -168,7 +165,7 @@ static enum status read_mode(const cJSON *mode, const char *name, struct model *
 /* Flags in addition to pooling_mode must agree with it. */
 static enum status check_mode_flags(const cJSON *root, const char *name, const struct model *model, struct err *err)
 {
-    for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
+    for (unsigned pooling = POOLING_UNSET + 1; pooling < POOLINGS; pooling++) {
         bool on = pooling == model->pooling;
         TRY(json_bool(root, name, pooling_flags[pooling], &on, err));
         if (on != (pooling == model->pooling)) {
@@ -184,7 +181,7 @@ static enum status read_mode_flags(const cJSON *root, const char *name, struct m
 {
     enum pooling chosen = POOLING_UNSET;
     bool any = false;
-    for (unsigned pooling = POOLING_MEAN; pooling < POOLINGS; pooling++) {
+    for (unsigned pooling = POOLING_UNSET + 1; pooling < POOLINGS; pooling++) {
         bool on = false;
         TRY(json_bool(root, name, pooling_flags[pooling], &on, err));
         any = any || json_field(root, pooling_flags[pooling]);
@@ -204,11 +201,11 @@ static enum status read_pooling(const cJSON *root, const char *name, struct read
 {
     static const char *const other[] = {"pooling_mode", "word_embedding_dimension", "embedding_dimension",
                                         "include_prompt"};
-    enum { OTHER = sizeof other / sizeof other[0] };
-    const char *known[POOLINGS - POOLING_MEAN + OTHER + 1] = {NULL};
+    enum { OTHER = sizeof other / sizeof other[0], FLAGS = POOLINGS - POOLING_UNSET - 1 };
+    const char *known[FLAGS + OTHER + 1] = {NULL};
     struct model *model = reading->model;
-    memcpy(known, pooling_flags + POOLING_MEAN, sizeof pooling_flags - POOLING_MEAN * sizeof pooling_flags[0]);
-    memcpy(known + POOLINGS - POOLING_MEAN, other, sizeof other);
+    memcpy(known, pooling_flags + POOLING_UNSET + 1, FLAGS * sizeof pooling_flags[0]);
+    memcpy(known + FLAGS, other, sizeof other);
     TRY(json_only(root, name, known, NULL, err));
     const cJSON *mode = json_field(root, "pooling_mode");
     if (mode) {

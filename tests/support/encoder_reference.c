@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pool_reference.h"
+
 static double at(const struct tensor *tensor, size_t element)
 {
     float value;
@@ -174,25 +176,8 @@ static void run_layer(const struct model *model, const struct model_layer *layer
 
 static void pool(const struct model *model, const double *x, uint32_t rows, double *to)
 {
-    double squares = 0, n = rows;
-    for (uint32_t i = 0; i < model->dim; i++) {
-        double sum = 0, weighted = 0, most = -INFINITY;
-        for (uint32_t r = 0; r < rows; r++) {
-            double value = x[(size_t)r * model->hidden + i];
-            sum += value;
-            weighted += value * (r + 1) / (n * (n + 1) / 2);
-            most = fmax(most, value);
-        }
-        const double values[POOLINGS] = {
-            [POOLING_MEAN] = sum / n,
-            [POOLING_CLS] = x[i],
-            [POOLING_MAX] = most,
-            [POOLING_MEAN_SQRT_LEN] = sum / sqrt(n),
-            [POOLING_WEIGHTED_MEAN] = weighted,
-            [POOLING_LAST] = x[(size_t)(rows - 1) * model->hidden + i],
-        };
-        to[i] = values[model->pooling];
-    }
+    double squares = 0;
+    for (uint32_t i = 0; i < model->dim; i++) { to[i] = pool_reference(model->pooling, x + i, model->hidden, rows); }
     for (uint32_t i = 0; i < model->dim; i++) { squares += to[i] * to[i]; }
     for (uint32_t i = 0; i < model->dim && model->normalize; i++) { to[i] /= sqrt(squares); }
 }

@@ -489,18 +489,11 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
 static enum status enqueue_pool(struct backend_workspace *workspace, struct err *err)
 {
     const struct model *model = model_of(workspace);
-    static const enum kernel_pooling poolings[POOLINGS] = {
-        [POOLING_MEAN] = KERNEL_POOL_MEAN,
-        [POOLING_CLS] = KERNEL_POOL_FIRST,
-        [POOLING_MAX] = KERNEL_POOL_MAX,
-        [POOLING_MEAN_SQRT_LEN] = KERNEL_POOL_MEAN_SQRT_LEN,
-        [POOLING_WEIGHTED_MEAN] = KERNEL_POOL_WEIGHTED_MEAN,
-        [POOLING_LAST] = KERNEL_POOL_LAST,
-    };
     bool gathered = first_tokens_only(workspace, model->layer_count - 1);
     struct kernel_pool_args args = {
         .type = workspace->cuda->weights.type,
-        .pooling = gathered ? KERNEL_POOL_GATHERED : poolings[model->pooling],
+        .pooling = model->pooling,
+        .gathered = gathered,
         .normalize = workspace->slot->pass->normalize,
         .bound = workspace->slot->pass->rows,
         .hidden = model->hidden,

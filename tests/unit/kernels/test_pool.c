@@ -8,6 +8,7 @@
 #include "kernel_device.h"
 #include "kernel_matrix.h"
 #include "kernel_numbers.h"
+#include "pool_reference.h"
 
 struct pool_scene {
     struct kernel_rows rows;
@@ -18,11 +19,10 @@ struct pool_scene {
 };
 
 /* The gaps hold NaN: no row may read them. */
-static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, enum kernel_pooling pooling)
+static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, enum pooling pooling, bool gathered)
 {
     static const uint32_t lengths[] = {1, 3, 70, 2, 11};
     struct pool_scene s = {.rows = rows_new(5, lengths, 2, 10), .bound = 8};
-    const bool gathered = pooling == KERNEL_POOL_GATHERED;
     s.x = matrix_random(type, 1, gathered ? s.bound : s.rows.tokens, hidden);
     for (uint32_t t = 0; t < s.x.rows && !gathered; t++) {
         for (uint32_t i = 0; s.rows.ids[t] < 0 || s.rows.ids[t] == INT32_MAX ? i < hidden : false; i++) {
@@ -35,6 +35,7 @@ static struct pool_scene pool_new(enum kernel_type type, uint32_t hidden, enum k
     s.args = (struct kernel_pool_args){
         .type = type,
         .pooling = pooling,
+        .gathered = gathered,
         .normalize = 0,
         .bound = s.bound,
         .hidden = hidden,
@@ -64,22 +65,11 @@ static void pool_run(struct pool_scene *s, uint32_t *finite)
 /* The vector of a row, in f64. */
 static void reference(const struct pool_scene *s, uint32_t row, double *vector)
 {
-    const bool gathered = s->args.pooling == KERNEL_POOL_GATHERED;
-    const uint32_t length = s->rows.length[row], count = s->args.pooling < KERNEL_POOL_LAST ? length : 1;
-    const uint32_t last = s->args.pooling == KERNEL_POOL_LAST ? length - 1 : 0;
-    const uint32_t first = gathered ? row : s->rows.start[row] + last;
-    const bool weighted = s->args.pooling == KERNEL_POOL_WEIGHTED_MEAN;
-    double squares = 0, divisor = weighted ? length * (length + 1.0) / 2 : count;
-    if (s->args.pooling == KERNEL_POOL_MEAN_SQRT_LEN) { divisor = sqrt(length); }
+    const uint32_t first = s->args.gathered ? row : s->rows.start[row], length = s->rows.length[row];
+    double squares = 0, column[70];
     for (uint32_t i = 0; i < s->args.hidden; i++) {
-        vector[i] = 0;
-        double most = -INFINITY;
-        for (uint32_t t = 0; t < count; t++) {
-            const double x = *matrix_at(&s->x, first + t, i);
-            vector[i] += x * (weighted ? t + 1 : 1) / divisor;
-            most = fmax(most, x);
-        }
-        if (s->args.pooling == KERNEL_POOL_MAX) { vector[i] = most; }
+        for (uint32_t t = 0; t < (s->args.gathered ? 1 : length); t++) { column[t] = *matrix_at(&s->x, first + t, i); }
+        vector[i] = s->args.gathered ? column[0] : pool_reference(s->args.pooling, column, 1, length);
         squares += vector[i] * vector[i];
     }
     for (uint32_t i = 0; i < s->args.hidden && s->args.normalize != 0; i++) { vector[i] /= fmax(sqrt(squares), 1e-12); }
@@ -111,9 +101,10 @@ static void assert_pooled(struct pool_scene *s)
 TEST(every_pooling_and_type)
 {
     for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
-        for (enum kernel_pooling pooling = KERNEL_POOL_MEAN; pooling <= KERNEL_POOL_GATHERED; pooling++) {
+        for (uint32_t p = POOLING_UNSET + 1; p <= POOLINGS; p++) { /* the last: gathered */
+            const enum pooling pooling = p < POOLINGS ? (enum pooling)p : POOLING_CLS;
             for (uint32_t normalize = 0; normalize < 2; normalize++) {
-                struct pool_scene s = pool_new(type, 384, pooling);
+                struct pool_scene s = pool_new(type, 384, pooling, p == POOLINGS);
                 s.args.normalize = normalize;
                 assert_pooled(&s);
                 pool_free(&s);
@@ -126,7 +117,7 @@ TEST(every_width)
 {
     static const uint32_t widths[] = {8, 40, 768, 1024, 4096};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
-        struct pool_scene s = pool_new(KERNEL_F16, widths[i], KERNEL_POOL_MEAN);
+        struct pool_scene s = pool_new(KERNEL_F16, widths[i], POOLING_MEAN, false);
         s.args.normalize = 1;
         assert_pooled(&s);
         pool_free(&s);
@@ -138,7 +129,7 @@ TEST(lengths_of_extreme_vectors)
 {
     static const float sizes[] = {1e30f, 3e38f, 1e-10f, 1e-20f};
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-        struct pool_scene s = pool_new(KERNEL_F32, 64, KERNEL_POOL_FIRST);
+        struct pool_scene s = pool_new(KERNEL_F32, 64, POOLING_CLS, false);
         for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) { s.x.host[i] *= sizes[k]; }
         matrix_put(&s.x);
         s.args.x = s.x.device;
@@ -173,7 +164,7 @@ TEST(normalised_as_on_the_host)
 
 TEST(a_zero_vector_stays_zero)
 {
-    struct pool_scene s = pool_new(KERNEL_F16, 64, KERNEL_POOL_FIRST);
+    struct pool_scene s = pool_new(KERNEL_F16, 64, POOLING_CLS, false);
     for (size_t i = 0; i < (size_t)s.x.rows * s.x.columns; i++) { s.x.host[i] = 0; }
     matrix_put(&s.x);
     s.args.x = s.x.device;
@@ -190,7 +181,7 @@ TEST(what_is_not_finite_is_flagged)
 {
     static const float spoilt[] = {NAN, INFINITY, -INFINITY};
     for (size_t k = 0; k < 6; k++) {
-        struct pool_scene s = pool_new(KERNEL_F16, 384, KERNEL_POOL_MEAN);
+        struct pool_scene s = pool_new(KERNEL_F16, 384, POOLING_MEAN, false);
         *matrix_at(&s.x, s.rows.start[2] + 69, 383) = spoilt[k % 3];
         matrix_put(&s.x);
         s.args.x = s.x.device;
@@ -205,7 +196,7 @@ TEST(what_is_not_finite_is_flagged)
 /* A row's floats have the same bits alone as among others. */
 TEST(company_does_not_matter)
 {
-    struct pool_scene s = pool_new(KERNEL_F16, 384, KERNEL_POOL_MEAN);
+    struct pool_scene s = pool_new(KERNEL_F16, 384, POOLING_MEAN, false);
     uint32_t finite[8], start = s.rows.start[2], length = s.rows.length[2], counts[KERNEL_COUNTS] = {1};
     pool_run(&s, finite);
     void *lists[] = {device_new(sizeof counts, counts), device_new(sizeof start, &start),
@@ -225,16 +216,17 @@ TEST(company_does_not_matter)
 
 TEST(what_it_does_not_do_is_refused)
 {
-    struct pool_scene s = pool_new(KERNEL_F16, 64, KERNEL_POOL_MEAN);
-    struct kernel_pool_args bad[6];
-    for (size_t i = 0; i < 6; i++) { bad[i] = s.args; }
+    struct pool_scene s = pool_new(KERNEL_F16, 64, POOLING_MEAN, false);
+    struct kernel_pool_args bad[7];
+    for (size_t i = 0; i < 7; i++) { bad[i] = s.args; }
     bad[0].hidden = 0;
     bad[1].hidden = 4104;
     bad[2].hidden = 68;
     bad[3].bound = 0;
     bad[4].type = (enum kernel_type)3;
-    bad[5].pooling = (enum kernel_pooling)(KERNEL_POOL_GATHERED + 1);
-    for (size_t i = 0; i < 6; i++) { assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue); }
+    bad[5].pooling = POOLINGS;
+    bad[6].pooling = POOLING_UNSET;
+    for (size_t i = 0; i < 7; i++) { assert_int_equal(kernel_pool(device_queue(), &bad[i]), cudaErrorInvalidValue); }
     pool_free(&s);
 }
 
@@ -246,7 +238,7 @@ TEST(first_tokens)
     static const uint32_t widths[] = {8, 384, 1032, 8192};
     for (size_t k = 0; k < 4; k++) {
         for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
-            struct pool_scene s = pool_new(type, 384, KERNEL_POOL_FIRST);
+            struct pool_scene s = pool_new(type, 384, POOLING_CLS, false);
             struct kernel_matrix from = matrix_random(type, 3, s.rows.tokens, widths[k]);
             struct kernel_matrix to = matrix_blank(type, s.bound, widths[k]);
             const struct kernel_gather_args args = {type, s.bound, widths[k], s.rows.device, from.device, to.device};

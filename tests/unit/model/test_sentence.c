@@ -104,18 +104,16 @@ TEST(the_option_wins_over_the_file)
     model_build_remove(directory);
 }
 
+/* golden/modules_golden.py compares the words with those of sentence-transformers. */
 TEST(reads_every_pooling_in_both_spellings)
 {
     static const struct {
         const char *flag, *mode;
         enum pooling pooling;
     } cases[] = {
-        {"pooling_mode_cls_token", "cls", POOLING_CLS},
-        {"pooling_mode_mean_tokens", "mean", POOLING_MEAN},
-        {"pooling_mode_max_tokens", "max", POOLING_MAX},
-        {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", POOLING_MEAN_SQRT_LEN},
-        {"pooling_mode_weightedmean_tokens", "weightedmean", POOLING_WEIGHTED_MEAN},
-        {"pooling_mode_lasttoken", "lasttoken", POOLING_LAST},
+#define POOLING(name, mode, flag) {"pooling_mode_" flag, mode, POOLING_##name},
+#include "model/poolings.inc"
+#undef POOLING
     };
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     char *directory = model_build(&spec), text[2][256];
