@@ -33,7 +33,7 @@ enum status channel_open(size_t capacity, int wake_fd, struct channel **out, str
     return STATUS_OK;
 }
 
-static void wake(const struct channel *channel)
+static void wake_reader(const struct channel *channel)
 {
     if (channel->wake_fd < 0) { return; }
     const uint64_t one = 1;
@@ -43,15 +43,15 @@ static void wake(const struct channel *channel)
     } while (written < 0 && errno == EINTR);
 }
 
-static void push(struct channel *channel, void *item)
+static void push_item(struct channel *channel, void *item)
 {
     channel->items[(channel->first + channel->count) % channel->capacity] = item;
     channel->count++;
     pthread_cond_signal(&channel->not_empty);
-    if (channel->count == 1) { wake(channel); }
+    if (channel->count == 1) { wake_reader(channel); }
 }
 
-static void *pop(struct channel *channel)
+static void *pop_item(struct channel *channel)
 {
     void *item = channel->items[channel->first];
     channel->first = (channel->first + 1) % channel->capacity;
@@ -67,7 +67,7 @@ bool channel_send(struct channel *channel, void *item)
         pthread_cond_wait(&channel->not_full, &channel->lock);
     }
     bool open = !channel->closed;
-    if (open) { push(channel, item); }
+    if (open) { push_item(channel, item); }
     pthread_mutex_unlock(&channel->lock);
     return open;
 }
@@ -76,7 +76,7 @@ bool channel_try_send(struct channel *channel, void *item)
 {
     pthread_mutex_lock(&channel->lock);
     bool room = !channel->closed && channel->count < channel->capacity;
-    if (room) { push(channel, item); }
+    if (room) { push_item(channel, item); }
     pthread_mutex_unlock(&channel->lock);
     return room;
 }
@@ -85,7 +85,7 @@ void *channel_receive(struct channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
     while (channel->count == 0 && !channel->closed) { pthread_cond_wait(&channel->not_empty, &channel->lock); }
-    void *item = channel->count > 0 ? pop(channel) : NULL;
+    void *item = channel->count > 0 ? pop_item(channel) : NULL;
     pthread_mutex_unlock(&channel->lock);
     return item;
 }
@@ -93,7 +93,7 @@ void *channel_receive(struct channel *channel)
 void *channel_try_receive(struct channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
-    void *item = channel->count > 0 ? pop(channel) : NULL;
+    void *item = channel->count > 0 ? pop_item(channel) : NULL;
     pthread_mutex_unlock(&channel->lock);
     return item;
 }

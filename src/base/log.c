@@ -101,9 +101,9 @@ void log_setup(enum log_level least, enum log_format format, int fd)
     sink.fd = fd;
 }
 
-static void put(struct line *line, const char *format, ...) PRINTF_LIKE(2, 3);
+static void put_text(struct line *line, const char *format, ...) PRINTF_LIKE(2, 3);
 
-static void put(struct line *line, const char *format, ...)
+static void put_text(struct line *line, const char *format, ...)
 {
     size_t room = sizeof line->data - LINE_TAIL - line->length;
     va_list args;
@@ -134,13 +134,13 @@ static bool is_plain(const char *bytes, size_t length)
 static void put_value(struct line *line, const struct log_field *field)
 {
     if (field->kind == LOG_KIND_INT) {
-        put(line, "%lld", (long long)field->integer);
+        put_text(line, "%lld", (long long)field->integer);
     } else if (field->kind == LOG_KIND_DOUBLE) {
-        put(line, sink.format == LOG_JSON && !isfinite(field->real) ? "null" : "%.6g", field->real);
+        put_text(line, sink.format == LOG_JSON && !isfinite(field->real) ? "null" : "%.6g", field->real);
     } else if (sink.format == LOG_TEXT && is_plain(field->string, field->length)) {
         put_escaped(line, field->string, field->length);
     } else {
-        put(line, "\"");
+        put_text(line, "\"");
         put_escaped(line, field->string, field->length);
         line->data[line->length++] = '"';
     }
@@ -150,12 +150,12 @@ static void put_fields(struct line *line, const struct log_field *fields, size_t
 {
     for (size_t i = 0; i < count && fields[i].kind != LOG_KIND_NONE; i++) {
         if (line->length + 128 > sizeof line->data) { return; }
-        put(line, sink.format == LOG_JSON ? ",\"%s\":" : " %s=", fields[i].key);
+        put_text(line, sink.format == LOG_JSON ? ",\"%s\":" : " %s=", fields[i].key);
         put_value(line, &fields[i]);
     }
 }
 
-static void build(struct line *line, enum log_level level, const struct log_line *log_line)
+static void build_line(struct line *line, enum log_level level, const struct log_line *log_line)
 {
     uint64_t now_ms = clock_unix_ms();
     time_t seconds = (time_t)(now_ms / 1000);
@@ -166,8 +166,8 @@ static void build(struct line *line, enum log_level level, const struct log_line
 
     bool json = sink.format == LOG_JSON;
     line->length = 0;
-    put(line, json ? "{\"time\":\"%s.%03uZ\",\"level\":\"%s\",\"event\":\"%s\"" : "%s.%03uZ %s %s", stamp,
-        (unsigned)(now_ms % 1000), level_names[level], log_line->event);
+    put_text(line, json ? "{\"time\":\"%s.%03uZ\",\"level\":\"%s\",\"event\":\"%s\"" : "%s.%03uZ %s %s", stamp,
+             (unsigned)(now_ms % 1000), level_names[level], log_line->event);
     put_fields(line, log_line->fields, sizeof log_line->fields / sizeof log_line->fields[0]);
     if (json) { line->data[line->length++] = '}'; }
     line->data[line->length++] = '\n';
@@ -175,17 +175,17 @@ static void build(struct line *line, enum log_level level, const struct log_line
 
 /* ---- the waiting lines; under the lock ---- */
 
-static void drop(uint64_t lines)
+static void count_dropped(uint64_t lines)
 {
     sink.unsaid += lines;
     atomic_fetch_add(&sink.dropped, lines);
 }
 
-static void push(const struct line *line)
+static void push_line(const struct line *line)
 {
     sink.full = sink.full || line->length > WAITING_BYTES - sink.length;
     if (sink.full) {
-        drop(1);
+        count_dropped(1);
         return;
     }
     size_t at = (sink.first + sink.length) % WAITING_BYTES;
@@ -215,11 +215,11 @@ static void say_dropped(void)
     sink.unsaid = 0;
     sink.full = false;
     if (LOG_WARN < atomic_load(&sink.least)) { return; }
-    build(
+    build_line(
         &line, LOG_WARN,
         &(struct log_line){"log_lines_dropped",
                            {log_int("lines", (int64_t)lines), log_int("total", (int64_t)atomic_load(&sink.dropped))}});
-    push(&line);
+    push_line(&line);
 }
 
 /* ---- the thread ---- */
@@ -253,7 +253,7 @@ static uint64_t write_lines(const char *lines, size_t size)
 }
 
 /* Lines that come within a millisecond after others do not wake the thread: a wake costs more than a line. */
-static void *run(void *context)
+static void *write_log(void *context)
 {
     (void)context;
     char lines[LINE_BYTES];
@@ -268,7 +268,7 @@ static void *run(void *context)
         sink.length -= size;
         sink.first = sink.length == 0 ? 0 : (sink.first + size) % WAITING_BYTES;
         if (left > 0) {
-            drop(left);
+            count_dropped(left);
             sink.full = false;
         } else if (sink.unsaid > 0 && WAITING_BYTES - sink.length >= LINE_BYTES) {
             say_dropped();
@@ -308,7 +308,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
 
 /* Starts the thread. All signals are blocked there: other threads handle them, and a reader that is gone is an error
  * (EPIPE). */
-static bool start(void)
+static bool start_writer(void)
 {
     pthread_t thread;
     pthread_attr_t detached;
@@ -317,7 +317,7 @@ static bool start(void)
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    sink.started = pthread_create(&thread, &detached, run, NULL) == 0;
+    sink.started = pthread_create(&thread, &detached, write_log, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
     if (!sink.started) { return false; }
@@ -332,12 +332,12 @@ void log_write(enum log_level level, const struct log_line *log_line)
 {
     if ((int)level < atomic_load_explicit(&sink.least, memory_order_relaxed)) { return; }
     struct line line;
-    build(&line, level, log_line);
+    build_line(&line, level, log_line);
     pthread_mutex_lock(&sink.lock);
-    if (sink.started || start()) {
-        push(&line);
+    if (sink.started || start_writer()) {
+        push_line(&line);
     } else {
-        drop(write_lines(line.data, line.length));
+        count_dropped(write_lines(line.data, line.length));
     }
     pthread_mutex_unlock(&sink.lock);
     pthread_cond_signal(&sink.wake);

@@ -110,7 +110,8 @@ static void thread_close(struct compute_thread *thread)
     free(thread->encoders);
 }
 
-static void finish(struct compute_thread *thread, struct thread_slot *slot, struct compute_job *job, enum status status)
+static void finish_job(struct compute_thread *thread, struct thread_slot *slot, struct compute_job *job,
+                       enum status status)
 {
     struct batch *batch = job->batch;
     batch->status = status;
@@ -128,7 +129,7 @@ static void finish(struct compute_thread *thread, struct thread_slot *slot, stru
     thread_pool_finish(slot, job);
 }
 
-static void begin(struct compute_thread *thread, struct thread_slot *slot, struct compute_job *job)
+static void begin_job(struct compute_thread *thread, struct thread_slot *slot, struct compute_job *job)
 {
     struct batch *batch = job->batch;
     batch->started_ns = thread->went_on_ns = clock_now_ns();
@@ -136,7 +137,7 @@ static void begin(struct compute_thread *thread, struct thread_slot *slot, struc
     enum status status = options->begin ? options->begin(job->owner, batch) : STATUS_OK;
     if (status == STATUS_OK) { status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err); }
     if (status != STATUS_OK) {
-        finish(thread, slot, job, status);
+        finish_job(thread, slot, job, status);
         return;
     }
     job->next = NULL;
@@ -155,7 +156,7 @@ static void end_oldest(struct compute_thread *thread, struct thread_slot *slot)
     thread->in_flight--;
     enum status status = encoder_take(thread->encoders[job->engine], &job->batch->err);
     job->batch->helped = encoder_helped(thread->encoders[job->engine]);
-    finish(thread, slot, job, status);
+    finish_job(thread, slot, job, status);
 }
 
 static void thread_serve(void *context, struct thread_slot *slot)
@@ -167,7 +168,7 @@ static void thread_serve(void *context, struct thread_slot *slot)
         bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
         struct compute_job *job = more ? thread_pool_next(slot) : NULL;
         if (job) {
-            begin(thread, slot, job);
+            begin_job(thread, slot, job);
         } else if (thread->in_flight > 0) {
             end_oldest(thread, slot);
         } else {
@@ -188,7 +189,7 @@ static unsigned least_slots(const struct device *device, unsigned engine_count)
 }
 
 /* The capacity of the devices that are not given up. */
-static struct compute_state look(const struct compute *compute)
+static struct compute_state sum_devices(const struct compute *compute)
 {
     struct compute_state state = {0};
     for (unsigned i = 0; i < compute->device_count; i++) {
@@ -206,12 +207,12 @@ static void give_up(struct compute *compute, struct compute_device *device, cons
 {
     if (device->given_up) { return; }
     device->given_up = true;
-    compute->state = look(compute);
+    compute->state = sum_devices(compute);
     log_error("device_lost", log_int("device", device->number), log_str("message", why),
               log_int("devices_left", compute->state.devices));
 }
 
-static enum status allocate(struct compute *compute, const struct compute_options *options, struct err *err)
+static enum status allocate_compute(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     compute->devices = calloc(options->device_count, sizeof(struct compute_device));
     if (!compute->devices) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u devices", options->device_count); }
@@ -226,7 +227,7 @@ static enum status allocate(struct compute *compute, const struct compute_option
     if (compute->device_count == 1 && compute->devices[0].slots == 1) {
         compute->background_count = options->background;
     }
-    compute->state = look(compute);
+    compute->state = sum_devices(compute);
     unsigned threads = compute->state.threads + compute->background_count;
     unsigned jobs = compute->state.batches + compute->background_count;
     compute->threads = calloc(threads, sizeof(struct compute_thread));
@@ -310,7 +311,7 @@ enum status compute_open(const struct compute_options *options, struct compute *
     struct compute *compute = calloc(1, sizeof *compute);
     if (!compute) { return err_set(err, STATUS_NO_MEMORY, "no memory for the compute threads"); }
     compute->options = *options;
-    enum status status = allocate(compute, options, err);
+    enum status status = allocate_compute(compute, options, err);
     if (status == STATUS_OK) { status = open_threads(compute, options, err); }
     if (status != STATUS_OK) {
         compute_close(compute);
@@ -346,7 +347,7 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
 
 /* Moves a batch of a lost device to another device; false if it need not, or cannot, move. Its timeout starts again,
  * because the lost device used it up. */
-static bool moves(struct compute *compute, struct compute_job *job)
+static bool move_job(struct compute *compute, struct compute_job *job)
 {
     struct batch *batch = job->batch;
     if (batch->status != STATUS_DEVICE_LOST) { return false; }
@@ -372,7 +373,7 @@ struct batch *compute_take(struct compute *compute, void **owner)
     } else {
         do {
             job = from_pools(compute, thread_pool_take);
-        } while (job && moves(compute, job));
+        } while (job && move_job(compute, job));
     }
     if (!job) { return NULL; }
     if (owner) { *owner = job->owner; }

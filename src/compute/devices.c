@@ -7,7 +7,7 @@
 #include "base/log.h"
 
 /* The numbers that `device` names, or all that exist. */
-static enum status choose(struct device_list *list, const struct config *config, struct err *err)
+static enum status choose_devices(struct device_list *list, const struct config *config, struct err *err)
 {
     unsigned there = 0;
     bool read = device_list_parse(config->device, list);
@@ -25,7 +25,7 @@ enum status devices_open(struct devices *devices, const struct config *config, u
 {
     struct device_list list;
     *devices = (struct devices){.capacity = most};
-    TRY(choose(&list, config, err));
+    TRY(choose_devices(&list, config, err));
     devices->all = list.all;
     for (; devices->count < list.count; devices->count++) {
         struct device *device = &devices->items[devices->count];
@@ -46,7 +46,7 @@ void devices_close(struct devices *devices)
     *devices = (struct devices){0};
 }
 
-static unsigned left(const struct devices *devices)
+static unsigned count_left(const struct devices *devices)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < devices->count; i++) { count += !devices->items[i].lost; }
@@ -106,7 +106,9 @@ enum status devices_load(struct devices *devices, const struct config *config, s
         }
         if (status != STATUS_OK && status != STATUS_DEVICE_LOST) { return err_prefix(err, "engine"); }
     }
-    if (left(devices) == 0) { return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", devices->count); }
+    if (count_left(devices) == 0) {
+        return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", devices->count);
+    }
     model_release_weights(model);
     return STATUS_OK;
 }

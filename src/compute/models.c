@@ -38,7 +38,7 @@ static bool same_model(const struct config *a, const struct config *b)
 
 /* Keeps the measured cost, unless its times fit no straight line, as on a busy machine; then the next start measures
  * again. */
-static void remember(const char *directory, const struct cost_source *of, const struct cost *cost)
+static void keep_cost(const char *directory, const struct cost_source *of, const struct cost *cost)
 {
     const double error_most = 0.1;
     struct err err = {0};
@@ -47,7 +47,7 @@ static void remember(const char *directory, const struct cost_source *of, const 
     }
 }
 
-static bool recall(const char *directory, const struct cost_source *of, struct cost *cost)
+static bool read_kept_cost(const char *directory, const struct cost_source *of, struct cost *cost)
 {
     struct err err = {0};
     enum status status = STATUS_NOT_FOUND;
@@ -60,7 +60,7 @@ static bool recall(const char *directory, const struct cost_source *of, struct c
 
 /* Measures one device, because they are assumed to be alike. If calibration fails, the daemon starts without knowing
  * the engine's speed; the first batch finds the fault. */
-static void calibrate(const struct models *models, unsigned number, struct cost *cost)
+static void calibrate_model(const struct models *models, unsigned number, struct cost *cost)
 {
     const struct config *config = models->items[number].config;
     const struct cost_source of = {devices_engine(&models->devices, number), models->items[number].model,
@@ -69,12 +69,12 @@ static void calibrate(const struct models *models, unsigned number, struct cost 
     struct err err = {0};
     cache_directory(config->cache_dir, directory);
     *cost = cost_from(0, 0, 0);
-    bool kept = recall(directory, &of, cost);
+    bool kept = read_kept_cost(directory, &of, cost);
     if (!kept && cost_calibrate(&of, COST_CALIBRATE_NS, cost, &err) != STATUS_OK) {
         log_warn("not_calibrated", log_str("model", of.model->name), log_str("message", err.message));
         return;
     }
-    if (!kept) { remember(directory, &of, cost); }
+    if (!kept) { keep_cost(directory, &of, cost); }
     log_info("calibrated", log_str("model", of.model->name), log_str("from", kept ? "cache" : "measurement"),
              log_int("batch_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
              log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)),
@@ -98,7 +98,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
     models->count++;
     *number = at;
     TRY(devices_load(&models->devices, config, models->items[at].model, true, at, err));
-    calibrate(models, at, &models->items[at].cost);
+    calibrate_model(models, at, &models->items[at].cost);
     models->items[at].load_ns = clock_now_ns() - began_ns;
     return STATUS_OK;
 }

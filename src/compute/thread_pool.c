@@ -45,7 +45,7 @@ struct thread_pool {
 /* ---- the threads' side ---- */
 
 /* The number of waiting items that are for other slots: those that they need to hold as many as this one. */
-static size_t lacking(const struct thread_slot *slot)
+static size_t count_lacking(const struct thread_slot *slot)
 {
     const struct thread_pool *pool = slot->pool;
     size_t count = 0;
@@ -55,7 +55,7 @@ static size_t lacking(const struct thread_slot *slot)
     return count;
 }
 
-static void *pop(struct thread_pool *pool)
+static void *pop_item(struct thread_pool *pool)
 {
     void *item = pool->items[pool->first];
     pool->first = (pool->first + 1) % pool->capacity;
@@ -71,8 +71,8 @@ void *thread_pool_next(struct thread_slot *slot)
     while (slot->holds == 0 && pool->count == 0 && !pool->stopping) {
         pthread_cond_wait(&pool->not_empty, &pool->lock);
     }
-    if (pool->count > lacking(slot)) {
-        item = pop(pool);
+    if (pool->count > count_lacking(slot)) {
+        item = pop_item(pool);
         slot->holds++;
     }
     pthread_mutex_unlock(&pool->lock);
@@ -207,7 +207,7 @@ void thread_pool_put_first(struct thread_pool *pool, void *item)
     put_at(pool, item, true);
 }
 
-static void *taken(struct thread_pool *pool, void *item)
+static void *count_taken(struct thread_pool *pool, void *item)
 {
     pool->items_out -= item != NULL;
     return item;
@@ -215,20 +215,20 @@ static void *taken(struct thread_pool *pool, void *item)
 
 void *thread_pool_take(struct thread_pool *pool)
 {
-    return taken(pool, channel_try_receive(pool->out));
+    return count_taken(pool, channel_try_receive(pool->out));
 }
 
 void *thread_pool_wait(struct thread_pool *pool)
 {
-    return pool->items_out == 0 ? NULL : taken(pool, channel_receive(pool->out));
+    return pool->items_out == 0 ? NULL : count_taken(pool, channel_receive(pool->out));
 }
 
 void *thread_pool_take_back(struct thread_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
-    void *item = pool->count == 0 ? NULL : pop(pool);
+    void *item = pool->count == 0 ? NULL : pop_item(pool);
     pthread_mutex_unlock(&pool->lock);
-    return taken(pool, item);
+    return count_taken(pool, item);
 }
 
 size_t thread_pool_out(const struct thread_pool *pool)

@@ -105,7 +105,7 @@ static void name_file(const char *head, char out[NAME_BYTES])
 }
 
 /* False if the file is missing or damaged: the times are then measured again, and the file is replaced. */
-static bool recall(const char *directory, const char *head, struct rival rivals[RIVALS])
+static bool read_times(const char *directory, const char *head, struct rival rivals[RIVALS])
 {
     char name[NAME_BYTES], path[CACHE_PATH_BYTES];
     struct buffer text = {0};
@@ -120,7 +120,7 @@ static bool recall(const char *directory, const char *head, struct rival rivals[
     return known;
 }
 
-static void remember(const char *directory, const char *head, const struct rival rivals[RIVALS])
+static void keep_times(const char *directory, const char *head, const struct rival rivals[RIVALS])
 {
     char name[NAME_BYTES];
     struct buffer text = {0};
@@ -138,7 +138,7 @@ static void remember(const char *directory, const char *head, const struct rival
 
 /* Logs the choice at level info only when it was measured just now, so that commands that are started often stay quiet.
  */
-static void say(enum precision chosen, const struct rival rivals[RIVALS], bool kept)
+static void log_choice(enum precision chosen, const struct rival rivals[RIVALS], bool kept)
 {
     char because[64];
     double ratio = rivals[BF16].ns / rivals[F32].ns;
@@ -164,17 +164,17 @@ enum status auto_precision(const struct backend_ops *ops, const struct model *mo
     bool kept = false;
     if (status == STATUS_OK) {
         print_head(rivals[F32].engine, model, head);
-        kept = recall(directory, head, rivals);
+        kept = read_times(directory, head, rivals);
     }
     if (status == STATUS_OK && !kept) {
         status = open_rival(ops, &sample, options, native, &rivals[BF16], err);
         if (status == STATUS_OK) { status = run_both(rivals, &sample, err); }
-        if (status == STATUS_OK) { remember(directory, head, rivals); }
+        if (status == STATUS_OK) { keep_times(directory, head, rivals); }
     }
     close_rivals(rivals);
     if (status == STATUS_OK) {
         *out = auto_precision_of(rivals[F32].ns, rivals[BF16].ns);
-        say(*out, rivals, kept);
+        log_choice(*out, rivals, kept);
     }
     return status;
 }

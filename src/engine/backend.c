@@ -134,7 +134,7 @@ static enum status null_norm(struct backend_workspace *workspace, uint32_t layer
 }
 
 /* One step of a 64-bit generator whose every output bit depends on every input bit. */
-static uint64_t mix(uint64_t x)
+static uint64_t mix_seed(uint64_t x)
 {
     x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
     x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
@@ -144,8 +144,10 @@ static uint64_t mix(uint64_t x)
 static void null_vector(const struct model *model, const int32_t *ids, uint32_t length, float *to)
 {
     uint64_t seed = length;
-    for (uint32_t t = 0; t < length; t++) { seed = mix(seed + (uint64_t)(uint32_t)ids[t] + 0x9e3779b97f4a7c15ull); }
-    for (uint32_t i = 0; i < model->hidden; i++) { to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f; }
+    for (uint32_t t = 0; t < length; t++) {
+        seed = mix_seed(seed + (uint64_t)(uint32_t)ids[t] + 0x9e3779b97f4a7c15ull);
+    }
+    for (uint32_t i = 0; i < model->hidden; i++) { to[i] = (float)(mix_seed(seed + i) >> 40) * 0x1p-23f - 1.0f; }
 }
 
 static enum status null_pool(struct backend_workspace *workspace, struct err *err)
@@ -207,7 +209,7 @@ static bool is_auto(const char *name)
     return !name || strcmp(name, "auto") == 0;
 }
 
-static void append(char *text, size_t size, const char *more)
+static void append_reason(char *text, size_t size, const char *more)
 {
     size_t used = strlen(text);
     snprintf(text + used, size - used, "%s", more);
@@ -217,8 +219,8 @@ static void list_names(char *names, size_t size)
 {
     names[0] = '\0';
     for (size_t i = 0; i < TABLE_ROWS; i++) {
-        append(names, size, ", ");
-        append(names, size, table[i]->name);
+        append_reason(names, size, ", ");
+        append_reason(names, size, table[i]->name);
     }
 }
 
@@ -234,8 +236,8 @@ enum status backend_choose(const struct backend_ops *ops, const struct model *mo
 }
 
 /* Succeeds if "auto" may choose this row of the table. */
-static enum status consider(const struct backend_ops *ops, enum precision asked, const struct model *model,
-                            struct err *err)
+static enum status consider_backend(const struct backend_ops *ops, enum precision asked, const struct model *model,
+                                    struct err *err)
 {
     unsigned count;
     enum precision chosen;
@@ -250,13 +252,13 @@ static enum status find_best(enum precision asked, const struct model *model, co
     char reasons[sizeof err->message] = "";
     for (size_t i = 0; i < AUTO_ROWS; i++) {
         struct err why = {0};
-        if (consider(table[i], asked, model, &why) == STATUS_OK) {
+        if (consider_backend(table[i], asked, model, &why) == STATUS_OK) {
             *out = table[i];
             if (passed_over && i > 0) { (void)err_set(passed_over, STATUS_UNSUPPORTED, "%s", reasons); }
             return STATUS_OK;
         }
-        append(reasons, sizeof reasons, i == 0 ? "" : "; ");
-        append(reasons, sizeof reasons, why.message);
+        append_reason(reasons, sizeof reasons, i == 0 ? "" : "; ");
+        append_reason(reasons, sizeof reasons, why.message);
     }
     return err_set(err, STATUS_UNSUPPORTED, "%s", reasons);
 }

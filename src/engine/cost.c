@@ -98,9 +98,9 @@ struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, uns
  * a thread that computes alone that is processor time, which other programs do not change. A GPU times products in the
  * first pass of a size and captures a graph in the second, so those two do not count. The vectors themselves are not
  * used. */
-static enum status measure(struct encoder *encoder, const struct model *model, bool alone, uint32_t rows,
-                           uint32_t length, struct cost_shape *shape, double *least_ns, double *spent_ns,
-                           struct err *err)
+static enum status measure_batch(struct encoder *encoder, const struct model *model, bool alone, uint32_t rows,
+                                 uint32_t length, struct cost_shape *shape, double *least_ns, double *spent_ns,
+                                 struct err *err)
 {
     length = length < model->max_tokens ? length : model->max_tokens;
     uint32_t extent = rows * length, device = encoder_slots(encoder->engine) > 1, warm = device ? 2 : 0;
@@ -140,7 +140,7 @@ static enum status measure_help(struct encoder *encoder, const struct model *mod
     double least_ns, spent_ns = 0, sum = 0, count = 0;
     for (int i = 0; i < HELPED && (i == 0 || spent_ns < 0.2 * budget_ns); i++) {
         struct cost_shape shape;
-        TRY(measure(encoder, model, false, 1, helped_lengths[i], &shape, &least_ns, &spent_ns, err));
+        TRY(measure_batch(encoder, model, false, 1, helped_lengths[i], &shape, &least_ns, &spent_ns, err));
         if (encoder_helped(encoder)) {
             sum += least_ns / cost_predict_ns(cost, shape);
             count++;
@@ -150,8 +150,8 @@ static enum status measure_help(struct encoder *encoder, const struct model *mod
     return STATUS_OK;
 }
 
-static enum status calibrate(struct encoder *encoder, struct parallel_for *parallel, const struct model *model,
-                             double budget_ns, struct cost *cost, struct err *err)
+static enum status calibrate_cost(struct encoder *encoder, struct parallel_for *parallel, const struct model *model,
+                                  double budget_ns, struct cost *cost, struct err *err)
 {
     struct cost_shape shapes[BATCHES];
     double took_ns[BATCHES], spent_ns = 0, token_ns = 0;
@@ -159,8 +159,8 @@ static enum status calibrate(struct encoder *encoder, struct parallel_for *paral
     for (unsigned i = 0; i < BATCHES; i++) {
         double expected_ns = token_ns * batches[i].rows * batches[i].length;
         if (i == 0 || spent_ns + expected_ns <= budget_ns) {
-            TRY(measure(encoder, model, true, batches[i].rows, batches[i].length, &shapes[count], &took_ns[count],
-                        &spent_ns, err));
+            TRY(measure_batch(encoder, model, true, batches[i].rows, batches[i].length, &shapes[count], &took_ns[count],
+                              &spent_ns, err));
             token_ns = took_ns[count] / shapes[count].tokens;
             count++;
         }
@@ -181,7 +181,7 @@ enum status cost_calibrate(const struct cost_source *of, uint64_t budget_ns, str
     if (of->threads > 1 && encoder_slots(of->engine) == 1) { status = parallel_for_open(of->threads, &parallel, err); }
     if (status == STATUS_OK) { status = encoder_open(of->engine, &encoder, err); }
     if (status == STATUS_OK) {
-        status = calibrate(encoder, parallel, of->model, (double)budget_ns, &cost, err);
+        status = calibrate_cost(encoder, parallel, of->model, (double)budget_ns, &cost, err);
         encoder_close(encoder);
     }
     parallel_for_close(parallel);

@@ -79,8 +79,8 @@ static struct pass cut_pass(const struct engine *engine, const struct batch_in_f
 
 /* Begins one pass: calls all ops from embed to submit, with that pause (NULL: none). Errors: that of the op that
  * failed; the workspace is then ready for the next pass. */
-static enum status enqueue(const struct backend *backend, struct backend_workspace *workspace, const struct pass *pass,
-                           const struct encoder_pause *pause, struct err *err)
+static enum status enqueue_pass(const struct backend *backend, struct backend_workspace *workspace,
+                                const struct pass *pass, const struct encoder_pause *pause, struct err *err)
 {
     const struct backend_ops *ops = backend->ops;
     atomic_fetch_add(&backend->counters->passes, 1);
@@ -117,7 +117,7 @@ static void land_pass(struct encoder *encoder)
 }
 
 /* Begins all passes of a batch, and keeps the first error in `in_flight`. */
-static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
+static void begin_batch(struct encoder *encoder, struct batch_in_flight *in_flight)
 {
     const struct engine_batch *batch = in_flight->batch;
     const struct backend *backend = encoder->backend;
@@ -129,7 +129,7 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
         struct pass *pass = &encoder->passes[at];
         *pass = cut_pass(encoder->engine, in_flight, first, backend->ops->limits(encoder->workspace));
-        enum status status = enqueue(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
+        enum status status = enqueue_pass(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
         in_flight->err.status = status;
         if (status != STATUS_OK) { return; }
         in_flight->alone = in_flight->alone || !backend->ops->helped || !backend->ops->helped(encoder->workspace);
@@ -162,7 +162,7 @@ enum status encoder_put(struct encoder *encoder, const struct engine_batch *batc
     encoder->in_flight[at] =
         (struct batch_in_flight){.batch = batch, .vectors = modules ? pooled->vectors : batch->output};
     encoder->batches_out++;
-    begin(encoder, &encoder->in_flight[at]);
+    begin_batch(encoder, &encoder->in_flight[at]);
     return STATUS_OK;
 }
 
@@ -221,7 +221,7 @@ static enum status step_run(struct encoder *encoder, int number, const struct pa
     TRY(step_ready(encoder->engine, number, err));
     struct backend *backend = encoder->engine->steps[number].backend; /* does not change once it is open */
     if (!encoder->wider[number]) { TRY(backend->ops->workspace_open(backend, &encoder->wider[number], err)); }
-    TRY(enqueue(backend, encoder->wider[number], pass, NULL, err));
+    TRY(enqueue_pass(backend, encoder->wider[number], pass, NULL, err));
     return backend->ops->wait(encoder->wider[number], err);
 }
 

@@ -88,7 +88,7 @@ void modules_close(struct modules *modules)
     free(modules);
 }
 
-static float activate(enum module_activation activation, float x)
+static float activate_value(enum module_activation activation, float x)
 {
     switch (activation) {
     case MODULE_TANH:
@@ -136,7 +136,9 @@ static void run_dense(const struct modules *modules, const struct step *step, st
         product_chunk(&product, 0, 0);
     }
     for (uint32_t r = 0; r < rows; r++, to += step->outputs) {
-        for (uint32_t o = 0; o < step->outputs; o++) { to[o] = activate(step->activation, to[o] + step->bias[o]); }
+        for (uint32_t o = 0; o < step->outputs; o++) {
+            to[o] = activate_value(step->activation, to[o] + step->bias[o]);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ static const char *const own[] = {
     NULL};
 
 /* sliding_window is the window in both directions. */
-static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+static enum status read_gemma3(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     uint32_t window = 4096, every = 6;
     double width = 256;
@@ -53,7 +53,7 @@ const struct family family_gemma3 = {
                ROTARY_BASES("rope_theta", "rope_local_base_freq")},
     .eps = 1e-6,
     .rotary = {1000000, 10000},
-    .read = read,
+    .read = read_gemma3,
     .own = own,
     .empty = empty,
     .unused = unused,

@@ -40,7 +40,7 @@ static enum status read_scaling(const cJSON *scaling, const char *name, const st
     return STATUS_OK;
 }
 
-static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+static enum status read_gte(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     bool packed = true;
     char object[128];
@@ -61,7 +61,7 @@ static enum status read(const cJSON *root, const char *name, struct model *model
         .fields = {USUAL_SIZES, [CONFIG_ACTIVATION] = {"hidden_act"}, [CONFIG_EPS] = {"layer_norm_eps"},               \
                    ROTARY_BASE("rope_theta")},                                                                         \
         .rotary = {(base)},                                                                                            \
-        .read = read,                                                                                                  \
+        .read = read_gte,                                                                                              \
         .own = own,                                                                                                    \
         .empty = empty,                                                                                                \
         .gated = true,                                                                                                 \

@@ -31,7 +31,7 @@ static const char *const own[] = {"global_attn_every_n_layers", "layer_types", "
 
 /* Every n-th layer from the first on attends to all tokens; local_attention is the window of the others in both
  * directions. */
-static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+static enum status read_modernbert(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     uint32_t window = 128, every = 3;
     TRY(json_u32(root, name, "global_attn_every_n_layers", 1, 1u << 10, &every, err));
@@ -65,7 +65,7 @@ const struct family family_modernbert = {
                ROTARY_BASES("global_rope_theta", "local_rope_theta")},
     .eps = 1e-5,
     .rotary = {160000, 10000},
-    .read = read,
+    .read = read_modernbert,
     .own = own,
     .empty = empty,
     .pre_norm = true,

@@ -46,7 +46,7 @@ static const char *const unused[] = {
 
 static const char *const own[] = {"head_dim", "rotary_emb_fraction", "scale_attn_weights", NULL};
 
-static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+static enum status read_nomic(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     double fraction = 1;
     bool scaled = true;
@@ -79,7 +79,7 @@ const struct family family_nomic = {
                [CONFIG_EPS] = {"layer_norm_eps", "layer_norm_epsilon"},
                ROTARY_BASE("rotary_emb_base")},
     .rotary = {1000},
-    .read = read,
+    .read = read_nomic,
     .own = own,
     .empty = empty,
     .gated = true,

@@ -15,7 +15,7 @@ static const char *const unused[] = {"lm_head.", "score.", NULL};
 static const char *const own[] = {"layer_types", NULL};
 
 /* sliding_window counts only with use_sliding_window, which is refused. */
-static enum status read(const cJSON *root, const char *name, struct model *model, struct err *err)
+static enum status read_qwen3(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     return family_read_layer_types(root, name, NULL, model, err);
 }
@@ -38,7 +38,7 @@ const struct family family_qwen3 = {
                [CONFIG_ACTIVATION] = {"hidden_act"}, [CONFIG_EPS] = {"rms_norm_eps"}, ROTARY_BASE("rope_theta")},
     .eps = 1e-6,
     .rotary = {10000},
-    .read = read,
+    .read = read_qwen3,
     .own = own,
     .empty = empty,
     .causal = true,

@@ -193,7 +193,7 @@ static enum status refuse_file(const char *path, struct err *err)
 }
 
 /* Sets directory (absolute, without links) and name (its last component, as UTF-8: replies and metrics carry it). */
-static enum status resolve(struct model *model, const char *directory, struct err *err)
+static enum status resolve_directory(struct model *model, const char *directory, struct err *err)
 {
     model->directory = realpath(directory, NULL);
     struct stat info;
@@ -424,8 +424,8 @@ static enum status open_weights(struct model *model, const char *folder, struct 
     return STATUS_OK;
 }
 
-static enum status fill(struct model *model, const struct model_options *options, struct sentence_config *sentence,
-                        struct err *err)
+static enum status fill_model(struct model *model, const struct model_options *options,
+                              struct sentence_config *sentence, struct err *err)
 {
     TRY(sentence_config_read(model, options, sentence, err));
     TRY(read_config(model, sentence, err));
@@ -441,10 +441,10 @@ enum status model_open(const char *directory, const struct model_options *option
     struct model *model = calloc(1, sizeof *model);
     if (!model) { return err_set(err, STATUS_NO_MEMORY, "no memory for a model"); }
     struct sentence_config sentence = {0};
-    enum status status = resolve(model, directory, err);
+    enum status status = resolve_directory(model, directory, err);
     if (status == STATUS_OK) { status = refuse_no_model(model->directory, err); }
     if (status == STATUS_OK) {
-        status = fill(model, options ? options : &none, &sentence, err);
+        status = fill_model(model, options ? options : &none, &sentence, err);
         if (status != STATUS_OK && err) { status = err_prefix(err, "model %s", directory); }
     }
     sentence_config_free(&sentence);

@@ -25,7 +25,7 @@ static const struct dtype_row {
 };
 
 /* a * b; false when it does not fit. */
-static bool multiply(uint64_t a, uint64_t b, uint64_t *product)
+static bool multiply_sizes(uint64_t a, uint64_t b, uint64_t *product)
 {
     if (b != 0 && a > UINT64_MAX / b) { return false; }
     *product = a * b;
@@ -62,7 +62,7 @@ static enum status read_shape(const cJSON *value, const char *name, struct safet
     {
         uint64_t extent;
         if (entry->rank == SAFETENSORS_MAX_RANK || !json_whole(size, &extent) ||
-            !multiply(entry->elements, extent, &entry->elements)) {
+            !multiply_sizes(entry->elements, extent, &entry->elements)) {
             return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s has an impossible shape", name, entry->name);
         }
         entry->shape[entry->rank++] = extent;
@@ -84,7 +84,7 @@ static enum status read_offsets(const cJSON *value, const char *name, unsigned e
                        entry->name);
     }
     uint64_t bytes;
-    if (!multiply(entry->elements, element_bytes, &bytes) || bytes != entry->end - entry->begin) {
+    if (!multiply_sizes(entry->elements, element_bytes, &bytes) || bytes != entry->end - entry->begin) {
         return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s: shape and dtype do not fill its data_offsets", name,
                        entry->name);
     }

@@ -38,7 +38,7 @@ static enum status open_file(const char *directory, const char *folder, const ch
 }
 
 /* Makes room for `more` more files. */
-static enum status reserve(struct weights *out, size_t more, struct err *err)
+static enum status reserve_files(struct weights *out, size_t more, struct err *err)
 {
     size_t count = out->count + more;
     struct safetensors *files = realloc(out->files, count * sizeof *files);
@@ -112,7 +112,7 @@ static enum status open_shards(const char *directory, const char *folder, const 
     size_t count = 0;
     TRY(list_shards(map, name, shards, &count, err));
     if (count == 0) { return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name); }
-    TRY(reserve(out, count, err));
+    TRY(reserve_files(out, count, err));
     for (size_t i = 0; i < count; i++) { TRY(open_file(directory, folder, shards[i], out, err)); }
     out->encoder_files = count;
     return check_map(map, name, out, shards, err);
@@ -142,7 +142,7 @@ static enum status open_index(const char *directory, const char *folder, struct 
 enum status weights_open(const char *directory, const char *folder, struct weights *out, struct err *err)
 {
     *out = (struct weights){0};
-    enum status status = reserve(out, 1, err);
+    enum status status = reserve_files(out, 1, err);
     if (status == STATUS_OK) { status = open_file(directory, folder, SINGLE_FILE, out, err); }
     out->encoder_files = 1;
     if (status != STATUS_NOT_FOUND) { return status; }
@@ -159,7 +159,7 @@ enum status weights_open_module(const char *directory, const char *module, struc
 {
     char folder[NAME_BYTES];
     snprintf(folder, sizeof folder, "%.*s", folder_bytes(module), module);
-    TRY(reserve(out, 1, err));
+    TRY(reserve_files(out, 1, err));
     enum status status = open_file(directory, folder, SINGLE_FILE, out, err);
     return status != STATUS_NOT_FOUND
                ? status
@@ -172,7 +172,7 @@ enum status weights_read_again(const struct weights *weights, const char *direct
 {
     out->borrowed = true;
     out->encoder_files = weights->encoder_files;
-    TRY(reserve(out, weights->count, err));
+    TRY(reserve_files(out, weights->count, err));
     for (size_t i = 0; i < weights->count; i++) {
         struct buffer path = {0};
         buffer_format(&path, "%s/%s", directory, weights->names[i]);
@@ -389,7 +389,7 @@ static bool is_unused(const struct family *family, const char *name)
 
 /* Writes the name as the list spells it; the first TensorFlow exports called a LayerNorm's weight gamma and its bias
  * beta. */
-static void spell(char *to, const char *name)
+static void spell_name(char *to, const char *name)
 {
     snprintf(to, NAME_BYTES, "%s", name);
     char *norm = strstr(to, "LayerNorm.");
@@ -450,7 +450,7 @@ static enum status bind_file(const struct safetensors *file, const char *file_na
         if (module) {
             snprintf(key.name, sizeof key.name, "%.*s%s", folder_bytes(file_name), file_name, entry->name);
         } else {
-            spell(key.name, bare);
+            spell_name(key.name, bare);
         }
         const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
         if (!slot && !module && is_unused(family, bare)) { continue; }

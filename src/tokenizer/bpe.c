@@ -48,7 +48,7 @@ struct bpe {
     uint8_t *seams;   /* [SEAM_BITS / 8]: a bit for each two characters, by their hash, at which a merge joins tokens */
 };
 
-static uint64_t load(const char *bytes, size_t length)
+static uint64_t load_bytes(const char *bytes, size_t length)
 {
     uint64_t word = 0;
     if (length >= 8) {
@@ -59,7 +59,7 @@ static uint64_t load(const char *bytes, size_t length)
     return word;
 }
 
-static uint64_t mix(uint64_t hash)
+static uint64_t mix_hash(uint64_t hash)
 {
     hash *= 0x9E3779B97F4A7C15u;
     return hash ^ hash >> 32;
@@ -67,15 +67,15 @@ static uint64_t mix(uint64_t hash)
 
 static uint64_t hash_bytes(const char *bytes, size_t length, uint64_t head)
 {
-    uint64_t hash = mix(head ^ length << 56);
-    for (size_t at = 8; at < length; at += 8) { hash = mix(hash ^ load(bytes + at, length - at)); }
+    uint64_t hash = mix_hash(head ^ length << 56);
+    for (size_t at = 8; at < length; at += 8) { hash = mix_hash(hash ^ load_bytes(bytes + at, length - at)); }
     return hash;
 }
 
 /* The slot of these bytes, or the free one where they would be. */
 static struct token_slot *find_token(const struct bpe *bpe, const char *bytes, size_t length)
 {
-    uint64_t head = load(bytes, length);
+    uint64_t head = load_bytes(bytes, length);
     uint32_t at = (uint32_t)hash_bytes(bytes, length, head) & bpe->token_mask;
     for (;; at = (at + 1) & bpe->token_mask) {
         struct token_slot *slot = &bpe->tokens[at];
@@ -109,7 +109,7 @@ static uint8_t *maybe_byte(const struct bpe *bpe, uint64_t hash, uint8_t *bit)
 
 static uint32_t rank_of(const struct bpe *bpe, int32_t left, int32_t right)
 {
-    uint64_t pair = pair_of(left, right), hash = mix(pair ^ pair >> 29);
+    uint64_t pair = pair_of(left, right), hash = mix_hash(pair ^ pair >> 29);
     uint8_t bit, *maybe = maybe_byte(bpe, hash, &bit);
     return *maybe & bit ? find_pair(bpe, pair, hash)->rank : NO_RANK;
 }
@@ -252,7 +252,7 @@ static bool put_whole(const struct bpe *bpe, const char *piece, size_t length, b
     return whole;
 }
 
-static bool merge(const struct bpe *bpe, const char *piece, size_t length, struct id_sink *sink)
+static bool merge_piece(const struct bpe *bpe, const char *piece, size_t length, struct id_sink *sink)
 {
     if (length > SHORT_PIECE) { return encode_long(bpe, piece, length, sink); }
     int32_t ids[SHORT_PIECE];
@@ -263,7 +263,7 @@ static bool merge(const struct bpe *bpe, const char *piece, size_t length, struc
 
 static uint8_t *seam_byte(const struct bpe *bpe, uint32_t left, uint32_t right, uint8_t *bit)
 {
-    uint32_t hash = (uint32_t)mix((uint64_t)left << 32 | right) % SEAM_BITS;
+    uint32_t hash = (uint32_t)mix_hash((uint64_t)left << 32 | right) % SEAM_BITS;
     *bit = (uint8_t)(1 << hash % 8);
     return &bpe->seams[hash / 8];
 }
@@ -286,11 +286,11 @@ static size_t part_end(const struct bpe *bpe, const char *piece, size_t length, 
 bool bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct id_sink *sink)
 {
     if (put_whole(bpe, piece, length, bpe->whole_first, sink)) { return true; }
-    if (!bpe->letters) { return merge(bpe, piece, length, sink); }
+    if (!bpe->letters) { return merge_piece(bpe, piece, length, sink); }
     for (size_t at = 0, end; at < length && !id_sink_full(sink); at = end) {
         end = part_end(bpe, piece, length, at);
         if (put_whole(bpe, piece + at, end - at, false, sink)) { continue; }
-        if (!merge(bpe, piece + at, end - at, sink)) { return false; }
+        if (!merge_piece(bpe, piece + at, end - at, sink)) { return false; }
     }
     return true;
 }
@@ -299,7 +299,7 @@ bool bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct 
 
 /* GPT-2's alphabet: a byte that is a visible character of Latin-1 is written as it, the others, in their order, as the
  * characters from U+0100 on. */
-static void alphabet(int16_t bytes[2 * BYTES])
+static void list_alphabet(int16_t bytes[2 * BYTES])
 {
     int16_t other = BYTES;
     for (int i = 0; i < 2 * BYTES; i++) { bytes[i] = -1; }
@@ -310,7 +310,8 @@ static void alphabet(int16_t bytes[2 * BYTES])
 }
 
 /* Writes the bytes that a token stands for and returns their number; 0 when it is not written in the alphabet. */
-static size_t decode(const struct bpe *bpe, const int16_t bytes[2 * BYTES], const char *text, size_t length, char *to)
+static size_t decode_token(const struct bpe *bpe, const int16_t bytes[2 * BYTES], const char *text, size_t length,
+                           char *to)
 {
     size_t count = 0;
     if (bpe->letters) {
@@ -339,10 +340,10 @@ static enum status add_tokens(struct bpe *bpe, const int16_t letters[2 * BYTES],
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
         char *bytes = bpe->bytes + used;
-        size_t length = decode(bpe, letters, tokens[i].bytes, tokens[i].length, bytes), first = 0;
+        size_t length = decode_token(bpe, letters, tokens[i].bytes, tokens[i].length, bytes), first = 0;
         if (length == 0) { continue; }
         *find_token(bpe, bytes, length) =
-            (struct token_slot){load(bytes, length), (uint32_t)used, (uint32_t)length, tokens[i].id, false};
+            (struct token_slot){load_bytes(bytes, length), (uint32_t)used, (uint32_t)length, tokens[i].id, false};
         if (bpe->letters) {
             uint32_t letter = utf8_next(bytes, &first);
             if (first == length) { bpe->letters[letter] = tokens[i].id + 1; }
@@ -364,8 +365,8 @@ static enum status add_tokens(struct bpe *bpe, const int16_t letters[2 * BYTES],
 static void merge_ids(const struct bpe *bpe, const int16_t letters[2 * BYTES], const struct bpe_merge *merge,
                       char *scratch, int32_t ids[3])
 {
-    size_t left = decode(bpe, letters, merge->left, merge->left_length, scratch);
-    size_t right = decode(bpe, letters, merge->right, merge->right_length, scratch + left);
+    size_t left = decode_token(bpe, letters, merge->left, merge->left_length, scratch);
+    size_t right = decode_token(bpe, letters, merge->right, merge->right_length, scratch + left);
     const char *parts[] = {scratch, scratch + left, scratch};
     size_t lengths[] = {left, right, left + right};
     for (int i = 0; i < 3; i++) {
@@ -409,7 +410,7 @@ static enum status add_merges(struct bpe *bpe, const int16_t letters[2 * BYTES],
         }
         bpe->merged[i] = ids[2];
         if (bpe->letters) { add_seam(bpe, &merges[i]); }
-        uint64_t pair = pair_of(ids[0], ids[1]), hash = mix(pair ^ pair >> 29);
+        uint64_t pair = pair_of(ids[0], ids[1]), hash = mix_hash(pair ^ pair >> 29);
         *find_pair(bpe, pair, hash) =
             (struct pair_slot){pair, (uint32_t)i}; /* of two that are the same, the last counts */
         uint8_t bit, *maybe = maybe_byte(bpe, hash, &bit);
@@ -434,7 +435,7 @@ static enum status mark_whole(struct bpe *bpe, struct err *err)
         int32_t id;
         struct id_sink sink = {.ids = &id, .room = 1};
         if (slot->length == 0) { continue; }
-        if (!merge(bpe, bpe->bytes + slot->start, slot->length, &sink)) {
+        if (!merge_piece(bpe, bpe->bytes + slot->start, slot->length, &sink)) {
             return err_set(err, STATUS_NO_MEMORY, "no memory to merge a token of %u bytes", slot->length);
         }
         slot->whole = sink.count == 1;
@@ -442,8 +443,8 @@ static enum status mark_whole(struct bpe *bpe, struct err *err)
     return STATUS_OK;
 }
 
-static enum status build(struct bpe *bpe, const struct trie_key *tokens, size_t token_count,
-                         const struct bpe_merge *merges, size_t merge_count, bool by_letters, struct err *err)
+static enum status build_tables(struct bpe *bpe, const struct trie_key *tokens, size_t token_count,
+                                const struct bpe_merge *merges, size_t merge_count, bool by_letters, struct err *err)
 {
     int16_t letters[2 * BYTES];
     size_t longest_merge = 0, bytes = 0;
@@ -469,7 +470,7 @@ static enum status build(struct bpe *bpe, const struct trie_key *tokens, size_t 
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens and %zu merges", token_count, merge_count);
     }
     for (uint32_t i = 0; i <= bpe->pair_mask; i++) { bpe->pairs[i].rank = NO_RANK; }
-    alphabet(letters);
+    list_alphabet(letters);
     TRY(add_tokens(bpe, letters, tokens, token_count, err));
     TRY(add_merges(bpe, letters, merges, merge_count, bpe->bytes + bytes, err));
     return mark_whole(bpe, err);
@@ -482,7 +483,7 @@ enum status bpe_build(const struct trie_key *tokens, size_t token_count, const s
     *out = NULL;
     if (!bpe) { return err_set(err, STATUS_NO_MEMORY, "no memory for a BPE model"); }
     bpe->whole_first = whole_first;
-    enum status status = build(bpe, tokens, token_count, merges, merge_count, by_letters, err);
+    enum status status = build_tables(bpe, tokens, token_count, merges, merge_count, by_letters, err);
     if (status == STATUS_OK) {
         *out = bpe;
     } else {

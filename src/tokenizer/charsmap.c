@@ -50,7 +50,7 @@ uint8_t grapheme_lookup(uint32_t code_point)
 
 /* Reading. */
 
-static int sextet(char c)
+static int read_sextet(char c)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *found = c ? strchr(digits, c) : NULL;
@@ -58,7 +58,7 @@ static int sextet(char c)
 }
 
 /* False if the text is not base64 with its padding. */
-static bool decode(const char *text, struct buffer *out)
+static bool decode_base64(const char *text, struct buffer *out)
 {
     size_t length = strlen(text);
     if (length % 4 != 0) { return false; }
@@ -67,7 +67,7 @@ static bool decode(const char *text, struct buffer *out)
         int padding = last && text[at + 3] == '=' ? text[at + 2] == '=' ? 2 : 1 : 0;
         uint32_t bits = 0;
         for (int i = 0; i < 4; i++) {
-            int value = i >= 4 - padding ? 0 : sextet(text[at + (size_t)i]);
+            int value = i >= 4 - padding ? 0 : read_sextet(text[at + (size_t)i]);
             if (value < 0) { return false; }
             bits = bits << 6 | (uint32_t)value;
         }
@@ -140,8 +140,8 @@ static enum status add_key(struct charsmap *map, struct keys *keys, const char *
 }
 
 /* Lists the keys below the node whose children are counted from `base`. A trie has no more nodes than units. */
-static enum status walk(struct charsmap *map, struct units *units, size_t base, char *key, size_t length,
-                        struct keys *keys, struct err *err)
+static enum status list_keys(struct charsmap *map, struct units *units, size_t base, char *key, size_t length,
+                             struct keys *keys, struct err *err)
 {
     for (size_t byte = 1; byte < 256; byte++) {
         size_t place = base ^ byte;
@@ -157,7 +157,7 @@ static enum status walk(struct charsmap *map, struct units *units, size_t base, 
             uint32_t value = below < units->count ? unit_at(units, below) & INT32_MAX : UINT32_MAX;
             TRY(add_key(map, keys, key, length + 1, value, err));
         } else if (length + 1 < MAX_CHUNK) {
-            TRY(walk(map, units, below, key, length + 1, keys, err));
+            TRY(list_keys(map, units, below, key, length + 1, keys, err));
         }
     }
     return STATUS_OK;
@@ -179,7 +179,7 @@ static enum status keep_keys(struct charsmap *map, struct keys *keys, struct err
 
 /* The replacement of a character's or grapheme's bytes: that of the shortest key that they begin with; NULL for none.
  */
-static const struct replacement *find(const struct charsmap *map, const char *bytes, size_t length)
+static const struct replacement *find_replacement(const struct charsmap *map, const char *bytes, size_t length)
 {
     int32_t node = TRIE_ROOT;
     for (size_t i = 0; map->trie && i < length; i++) {
@@ -198,7 +198,7 @@ static void fill_table(struct charsmap *map)
         if (c >= 0xD800 && c < 0xE000) { continue; }
         size_t length = utf8_put(bytes, c);
         map->table[c] = grapheme_lookup(c) & GRAPHEME_CLASS;
-        if (find(map, bytes, length)) {
+        if (find_replacement(map, bytes, length)) {
             map->table[c] |= MAPPED;
         } else if (map->trie && trie_walk(map->trie, TRIE_ROOT, bytes, length) != TRIE_NONE) {
             map->table[c] |= BEGINS;
@@ -206,7 +206,7 @@ static void fill_table(struct charsmap *map)
     }
 }
 
-static enum status read(struct charsmap *map, const struct buffer *blob, struct keys *keys, struct err *err)
+static enum status read_map(struct charsmap *map, const struct buffer *blob, struct keys *keys, struct err *err)
 {
     const unsigned char *bytes = (const unsigned char *)blob->data;
     struct units units = {bytes + 4, 0, 0};
@@ -219,7 +219,7 @@ static enum status read(struct charsmap *map, const struct buffer *blob, struct 
     if (!buffer_ok(&map->texts)) { return err_set(err, STATUS_NO_MEMORY, "precompiled_charsmap: no memory"); }
     map->growth[0] = map->growth[1] = 1;
     char key[MAX_CHUNK];
-    TRY(walk(map, &units, unit_offset(unit_at(&units, 0)), key, 0, keys, err));
+    TRY(list_keys(map, &units, unit_offset(unit_at(&units, 0)), key, 0, keys, err));
     TRY(keep_keys(map, keys, err));
     fill_table(map);
     return STATUS_OK;
@@ -232,13 +232,13 @@ enum status charsmap_open(const char *base64, struct charsmap **out, struct err 
     struct charsmap *map = calloc(1, sizeof *map);
     enum status status = STATUS_OK;
     *out = NULL;
-    bool decoded = decode(base64, &blob);
+    bool decoded = decode_base64(base64, &blob);
     if (!map || !buffer_ok(&blob)) {
         status = err_set(err, STATUS_NO_MEMORY, "precompiled_charsmap: no memory");
     } else if (!decoded) {
         status = err_set(err, STATUS_BAD_INPUT, "precompiled_charsmap is not base64");
     } else {
-        status = read(map, &blob, &keys, err);
+        status = read_map(map, &blob, &keys, err);
     }
     free(keys.bytes);
     free(keys.keys);
@@ -270,7 +270,7 @@ bool charsmap_keeps_words(const struct charsmap *map)
     for (char c = ' '; c <= 'z'; c++) {
         bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (!letter && c != ' ' && !(c >= '0' && c <= '9')) { continue; }
-        const struct replacement *to = find(map, &c, 1);
+        const struct replacement *to = find_replacement(map, &c, 1);
         if (!to) { continue; }
         char is = to->length == 1 ? map->texts.data[to->at] : '\0';
         if (is != c && !(letter && is == (c | 0x20))) { return false; }
@@ -316,7 +316,7 @@ static bool joins_hangul(uint8_t before, uint8_t behind)
 }
 
 /* Flags of regions, which are pairs of characters of four bytes, need no rule: the result is the same. */
-static bool belongs(const struct cluster *cluster, uint32_t code_point, uint8_t class)
+static bool joins_cluster(const struct cluster *cluster, uint32_t code_point, uint8_t class)
 {
     if (cluster->class == GRAPHEME_CONTROL || class == GRAPHEME_CONTROL) {
         return cluster->code_point == '\r' && code_point == '\n';
@@ -370,9 +370,9 @@ static void follow_replacement(struct origin *origin, const char *from, size_t f
     if (before > after) { origin_drop(origin, before - after); }
 }
 
-static bool replace(struct mapping *mapping, size_t from, size_t until)
+static bool replace_cluster(struct mapping *mapping, size_t from, size_t until)
 {
-    const struct replacement *to = find(mapping->map, mapping->text + from, until - from);
+    const struct replacement *to = find_replacement(mapping->map, mapping->text + from, until - from);
     if (!to) { return false; }
     const char *content = mapping->map->texts.data + to->at;
     put_kept(mapping, from);
@@ -386,11 +386,11 @@ static bool replace(struct mapping *mapping, size_t from, size_t until)
 
 static void apply_to_cluster(struct mapping *mapping, size_t from, size_t until, uint8_t first)
 {
-    if (until - from <= MAX_CHUNK && (first & (MAPPED | BEGINS)) && replace(mapping, from, until)) { return; }
+    if (until - from <= MAX_CHUNK && (first & (MAPPED | BEGINS)) && replace_cluster(mapping, from, until)) { return; }
     while (from < until) {
         size_t next = from;
         uint8_t entry = entry_of(mapping->map, utf8_next(mapping->text, &next));
-        if (entry & MAPPED) { (void)replace(mapping, from, next); }
+        if (entry & MAPPED) { (void)replace_cluster(mapping, from, next); }
         from = next;
     }
 }
@@ -414,7 +414,7 @@ void charsmap_apply(const struct charsmap *map, const char *text, size_t length,
         while (end < length) {
             code_point = utf8_next(text, &end);
             entry = entry_of(map, code_point) & GRAPHEME_CLASS;
-            if (!belongs(&cluster, code_point, entry)) { break; }
+            if (!joins_cluster(&cluster, code_point, entry)) { break; }
             add_to_cluster(&cluster, code_point, entry);
             last = end;
         }

@@ -612,8 +612,8 @@ static enum status find_end(const struct tokenizer_class *class, const struct to
     return STATUS_OK;
 }
 
-static enum status finish(const struct tokenizer_class *class, const struct tokenizer_files *files,
-                          struct tokenizer_spec *spec, struct tokenizer_spec *listed, struct err *err)
+static enum status finish_spec(const struct tokenizer_class *class, const struct tokenizer_files *files,
+                               struct tokenizer_spec *spec, struct tokenizer_spec *listed, struct err *err)
 {
     const struct {
         const cJSON *json;
@@ -637,7 +637,7 @@ enum status tokenizer_class_finish(const struct tokenizer_class *class, const st
                                    struct tokenizer_spec *spec, struct err *err)
 {
     struct tokenizer_spec listed = {0};
-    enum status status = finish(class, files, spec, &listed, err);
+    enum status status = finish_spec(class, files, spec, &listed, err);
     tokenizer_spec_free(&listed);
     return status;
 }

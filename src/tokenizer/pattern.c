@@ -42,7 +42,7 @@ struct pattern {
     uint8_t classes[TABLE / 4]; /* two bits for each character below U+10000 */
 };
 
-static unsigned int classify(uint8_t flags)
+static unsigned int class_of_flags(uint8_t flags)
 {
     return flags & UNICODE_SPACE ? SPACE : flags & UNICODE_LETTER ? LETTER : flags & UNICODE_NUMBER ? NUMBER : OTHER;
 }
@@ -58,7 +58,7 @@ enum status pattern_open(const char *regex, struct pattern **out, struct err *er
     if (!pattern) { return err_set(err, STATUS_NO_MEMORY, "no memory for a regex"); }
     pattern->most_digits = known_patterns[which].most_digits;
     for (uint32_t c = 0; c < TABLE; c++) {
-        pattern->classes[c / 4] |= (uint8_t)(classify(unicode_lookup(c)->flags) << c % 4 * 2);
+        pattern->classes[c / 4] |= (uint8_t)(class_of_flags(unicode_lookup(c)->flags) << c % 4 * 2);
     }
     *out = pattern;
     return STATUS_OK;
@@ -75,7 +75,7 @@ static unsigned int class_at(const struct pattern *pattern, const char *text, si
     *next = at;
     if (at >= length) { return END; }
     uint32_t c = (unsigned char)text[at] < 0x80 ? (unsigned char)text[(*next)++] : utf8_next(text, next);
-    return c < TABLE ? pattern->classes[c / 4] >> c % 4 * 2 & 3 : classify(unicode_lookup(c)->flags);
+    return c < TABLE ? pattern->classes[c / 4] >> c % 4 * 2 & 3 : class_of_flags(unicode_lookup(c)->flags);
 }
 
 /* The end of the characters of a class that begin at `at`; there may be none. */

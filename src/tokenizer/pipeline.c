@@ -33,7 +33,7 @@ static void put_lower(uint32_t code_point, struct buffer *out)
     for (size_t i = 0; i < count; i++) { out->length += utf8_put(out->data + out->length, parts[i]); }
 }
 
-static void lowercase(struct stretch *stretch, struct buffer *out)
+static void lowercase_stretch(struct stretch *stretch, struct buffer *out)
 {
     size_t front = stretch->front;
     for (size_t at = 0; at < stretch->length && buffer_ok(out);) {
@@ -43,7 +43,7 @@ static void lowercase(struct stretch *stretch, struct buffer *out)
 }
 
 /* A replacement of several characters comes from the last of them. */
-static void replace(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+static void replace_string(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     bool blanks = step->kind == STEP_REPLACE_BLANKS;
     const char *pattern = blanks ? "  " : step->pattern;
@@ -62,7 +62,7 @@ static void replace(const struct normal_step *step, struct stretch *stretch, str
     }
 }
 
-static void strip(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+static void strip_stretch(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     size_t from = 0, until = stretch->length;
     if (step->left && stretch->left) { from = added_space_after(stretch->bytes, until, 0); }
@@ -71,7 +71,7 @@ static void strip(const struct normal_step *step, struct stretch *stretch, struc
     buffer_append(out, stretch->bytes + from, until - from);
 }
 
-static void prepend(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+static void prepend_string(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     if (stretch->left && stretch->length > 0) { buffer_string(out, step->content); }
     if (stretch->front > 0) { stretch->front += out->length; }
@@ -79,7 +79,7 @@ static void prepend(const struct normal_step *step, struct stretch *stretch, str
 }
 
 /* The character that Nmt replaces a character by; 0: it is dropped. */
-static uint32_t nmt(uint32_t c)
+static uint32_t map_nmt(uint32_t c)
 {
     if ((c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) {
         return 0;
@@ -90,13 +90,13 @@ static uint32_t nmt(uint32_t c)
 }
 
 /* Nmt and StripAccents: characters are kept, dropped or turned into a blank. */
-static void filter(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
+static void filter_characters(const struct normal_step *step, struct stretch *stretch, struct buffer *out)
 {
     size_t front = stretch->front;
     for (size_t at = 0; at < stretch->length;) {
         size_t from = at;
         uint32_t code_point = utf8_next(stretch->bytes, &at);
-        uint32_t kept = step->kind == STEP_NMT                             ? nmt(code_point)
+        uint32_t kept = step->kind == STEP_NMT                             ? map_nmt(code_point)
                         : grapheme_lookup(code_point) & GRAPHEME_COMBINING ? 0
                                                                            : code_point;
         if (kept == code_point) {
@@ -115,16 +115,16 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
     switch (step->kind) {
     case STEP_REPLACE:
     case STEP_REPLACE_BLANKS:
-        replace(step, stretch, out);
+        replace_string(step, stretch, out);
         break;
     case STEP_STRIP:
-        strip(step, stretch, out);
+        strip_stretch(step, stretch, out);
         break;
     case STEP_LOWERCASE:
-        lowercase(stretch, out);
+        lowercase_stretch(stretch, out);
         break;
     case STEP_PREPEND:
-        prepend(step, stretch, out);
+        prepend_string(step, stretch, out);
         break;
     case STEP_PRECOMPILED:
         charsmap_apply(step->map, stretch->bytes, stretch->length, out, origin);
@@ -132,7 +132,7 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
         break;
     case STEP_STRIP_ACCENTS:
     case STEP_NMT:
-        filter(step, stretch, out);
+        filter_characters(step, stretch, out);
         break;
     case STEP_UNICODE:
         unicode_normalize(step->unicode, stretch->bytes, stretch->length, out, origin);
@@ -143,7 +143,7 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
 
 /* Leaves the normal form in the stretch, whose bytes are then in one of the two buffers. Every step turns empty text
  * into empty text. */
-static bool normalize(const struct pipeline *pipeline, struct buffer normal[2], struct stretch *stretch)
+static bool normalize_stretch(const struct pipeline *pipeline, struct buffer normal[2], struct stretch *stretch)
 {
     for (size_t i = 0; i < pipeline->normal_count && stretch->length > 0; i++) {
         struct buffer *out = &normal[i & 1];
@@ -160,7 +160,7 @@ void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_
 {
     struct buffer normal[2] = {{0}, {0}};
     struct stretch stretch = {text, length, 0, true, true};
-    if (normalize(pipeline, normal, &stretch)) {
+    if (normalize_stretch(pipeline, normal, &stretch)) {
         buffer_append(out, stretch.bytes, stretch.length);
     } else {
         out->broken = true;
@@ -303,7 +303,7 @@ static bool split_piece(struct pipeline_run *run, size_t step, struct piece piec
 /* Normalises a stretch without raw added tokens, finds the others in it, and encodes the parts between them. */
 static bool encode_stretch(struct pipeline_run *run, struct stretch stretch)
 {
-    if (!normalize(run->pipeline, run->normal, &stretch)) { return false; }
+    if (!normalize_stretch(run->pipeline, run->normal, &stretch)) { return false; }
     struct added_cuts cuts = {run->normalized, stretch.bytes, stretch.length};
     while (cuts.at < stretch.length && !id_sink_full(run->sink)) {
         struct added_cut cut = added_cuts_next(&cuts, stretch.length);
@@ -388,7 +388,7 @@ void pipeline_prepare_token(struct pipeline *pipeline, const char *token, size_t
     pipeline->whole |= rstrip && length > 0 && is_plain(token[length - 1]);
 }
 
-static size_t characters(const char *text)
+static size_t count_characters(const char *text)
 {
     size_t count = 0;
     for (; *text; text++) { count += ((unsigned char)*text & 0xC0) != 0x80; }
@@ -397,7 +397,7 @@ static size_t characters(const char *text)
 
 /* Multiplies up to UINT32_MAX, at which a text may fill any memory anyway, so that nothing wraps: texts and steps are
  * shorter than 4 GiB. */
-static void grow(size_t *growth, size_t by)
+static void raise_growth(size_t *growth, size_t by)
 {
     *growth = *growth * by < UINT32_MAX ? *growth * by : UINT32_MAX;
 }
@@ -411,23 +411,25 @@ size_t pipeline_growth(const struct pipeline *pipeline, bool bytes, bool letters
     bool apart = !letters;
     for (size_t i = 0; i < pipeline->normal_count; i++) {
         const struct normal_step *step = &pipeline->normal[i];
-        size_t added = step->content ? bytes ? strlen(step->content) : characters(step->content) : 0;
-        if (step->kind == STEP_REPLACE || step->kind == STEP_REPLACE_BLANKS) { grow(&growth, added > 1 ? added : 1); }
-        if (step->kind == STEP_PREPEND) { grow(&growth, 1 + added); }
-        if (step->kind == STEP_LOWERCASE && bytes) { grow(&growth, 2); }
-        if (step->kind == STEP_PRECOMPILED) { grow(&growth, charsmap_growth(step->map, bytes)); }
+        size_t added = step->content ? bytes ? strlen(step->content) : count_characters(step->content) : 0;
+        if (step->kind == STEP_REPLACE || step->kind == STEP_REPLACE_BLANKS) {
+            raise_growth(&growth, added > 1 ? added : 1);
+        }
+        if (step->kind == STEP_PREPEND) { raise_growth(&growth, 1 + added); }
+        if (step->kind == STEP_LOWERCASE && bytes) { raise_growth(&growth, 2); }
+        if (step->kind == STEP_PRECOMPILED) { raise_growth(&growth, charsmap_growth(step->map, bytes)); }
         if (step->kind == STEP_UNICODE) {
             enum unicode_form form = step->unicode->form;
-            grow(&growth, form & UNICODE_COMPATIBLE ? bytes ? 11 : 6 : bytes ? 3 : form == UNICODE_NFC ? 1 : 2);
+            raise_growth(&growth, form & UNICODE_COMPATIBLE ? bytes ? 11 : 6 : bytes ? 3 : form == UNICODE_NFC ? 1 : 2);
         }
     }
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
         size_t blank = bytes && split->kind == SPLIT_METASPACE ? strlen(split->mark) : 1;
         bool put = split->kind == SPLIT_METASPACE ? split->prepend != PREPEND_NEVER : split->blank;
-        grow(&growth, blank);
+        raise_growth(&growth, blank);
         if (put && apart) { more += blank; }
-        if (put && !apart) { grow(&growth, 2); }
+        if (put && !apart) { raise_growth(&growth, 2); }
         apart &= split->kind == SPLIT_WHITESPACE;
     }
     *out = growth;

@@ -84,7 +84,7 @@ static void feed_entry(struct splitter *splitter, const struct normal_entry *ent
 }
 
 /* Splits text[from..until), valid UTF-8, until it ends or there are more ids than room. */
-static void feed(struct splitter *splitter, const char *text, size_t from, size_t until)
+static void feed_splitter(struct splitter *splitter, const char *text, size_t from, size_t until)
 {
     const struct normal_entry *table = splitter->normalizer->table;
     while (from < until && !id_sink_full(splitter->sink)) {
@@ -106,7 +106,7 @@ static enum status encode_stream(struct splitter *splitter, const char *text, si
         size_t until = at + utf8_valid_prefix(text + at, window);
         if (until == at) { return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", at); }
         struct added_cut cut = added_cuts_next(&cuts, until);
-        feed(splitter, text, cut.from, cut.until);
+        feed_splitter(splitter, text, cut.from, cut.until);
         if (!cut.token || id_sink_full(splitter->sink)) { continue; }
         end_word(splitter);
         id_sink_put(splitter->sink, cut.token->id);
@@ -123,7 +123,7 @@ static enum status encode_stretch(struct splitter *splitter, const char *text, s
     struct added_cuts cuts = {&splitter->tokenizer->normalized, normal.data, normal.length};
     while (cuts.at < normal.length && !id_sink_full(splitter->sink)) {
         struct added_cut cut = added_cuts_next(&cuts, normal.length);
-        feed(splitter, normal.data, cut.from, cut.until);
+        feed_splitter(splitter, normal.data, cut.from, cut.until);
         end_word(splitter);
         if (cut.token) { id_sink_put(splitter->sink, cut.token->id); }
     }

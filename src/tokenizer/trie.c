@@ -47,7 +47,7 @@ static enum status check_keys(const struct trie_key *keys, size_t count, struct 
     return STATUS_OK;
 }
 
-static bool grow(struct trie *trie, size_t need)
+static bool grow_units(struct trie *trie, size_t need)
 {
     if (need <= trie->count) { return true; }
     size_t count = need + need / 4 + 1024;
@@ -79,7 +79,7 @@ static uint32_t find_base(struct builder *builder, const unsigned char *bytes, s
     struct trie *trie = builder->trie;
     while (builder->first_free < trie->count && trie->slots[builder->first_free].mark) { builder->first_free++; }
     for (size_t slot = builder->first_free;; slot++) {
-        if (!grow(trie, slot + 512)) { return 0; }
+        if (!grow_units(trie, slot + 512)) { return 0; }
         size_t base = slot - bytes[0], i = 0;
         if (trie->slots[base].taken) { continue; }
         while (i < count && !trie->slots[base + bytes[i]].mark) { i++; }
@@ -114,7 +114,7 @@ static bool place_children(struct builder *builder, struct pending at)
 
 static bool place_all(struct builder *builder, size_t keys)
 {
-    if (!grow(builder->trie, 1)) { return false; }
+    if (!grow_units(builder->trie, 1)) { return false; }
     builder->first_free = 256; /* so that every free slot suits every byte and leaves a base above 0 */
     if (keys == 0) { return true; }
     builder->stack[builder->waiting++] = (struct pending){.first = 0, .last = keys, .depth = 0, .node = TRIE_ROOT};

@@ -22,8 +22,8 @@ const struct unicode_range *unicode_lookup(uint32_t code_point)
 }
 
 /* Writes the characters that a character becomes and returns their number; 0 if the table does not have it. */
-static size_t map(const struct unicode_mapping *mappings, uint32_t count, const uint32_t *targets, uint32_t code_point,
-                  uint32_t *to)
+static size_t map_character(const struct unicode_mapping *mappings, uint32_t count, const uint32_t *targets,
+                            uint32_t code_point, uint32_t *to)
 {
     uint32_t low = 0, high = count; /* mappings[low].from <= code_point < mappings[high].from, if any is */
     while (high - low > 1) {
@@ -40,7 +40,7 @@ static size_t map(const struct unicode_mapping *mappings, uint32_t count, const 
     return found->count;
 }
 
-static size_t itself(uint32_t code_point, uint32_t *to)
+static size_t keep_character(uint32_t code_point, uint32_t *to)
 {
     to[0] = code_point;
     return 1;
@@ -61,22 +61,23 @@ static size_t decompose_hangul(uint32_t index, uint32_t *to)
 size_t unicode_decompose(uint32_t code_point, uint32_t *to)
 {
     if (code_point - HANGUL < HANGUL_COUNT) { return decompose_hangul(code_point - HANGUL, to); }
-    size_t count =
-        map(unicode_decompositions, unicode_decomposition_count, unicode_decomposition_targets, code_point, to);
-    return count > 0 ? count : itself(code_point, to);
+    size_t count = map_character(unicode_decompositions, unicode_decomposition_count, unicode_decomposition_targets,
+                                 code_point, to);
+    return count > 0 ? count : keep_character(code_point, to);
 }
 
 size_t unicode_lowercase(uint32_t code_point, uint32_t *to)
 {
-    size_t count = map(unicode_lowercases, unicode_lowercase_count, unicode_lowercase_targets, code_point, to);
-    return count > 0 ? count : itself(code_point, to);
+    size_t count =
+        map_character(unicode_lowercases, unicode_lowercase_count, unicode_lowercase_targets, code_point, to);
+    return count > 0 ? count : keep_character(code_point, to);
 }
 
 /* Normal forms. Most text is in them already: only a character that is active, and the one before it, are decomposed
  * and composed again. No other character changes or affects the one before it. */
 
 /* The composition of two characters, or 0. */
-static uint32_t compose(uint32_t first, uint32_t second)
+static uint32_t compose_pair(uint32_t first, uint32_t second)
 {
     if (first - HANGUL_L < L_COUNT && second - HANGUL_V < V_COUNT) {
         return HANGUL + ((first - HANGUL_L) * V_COUNT + second - HANGUL_V) * T_COUNT;
@@ -99,26 +100,26 @@ static uint32_t compose(uint32_t first, uint32_t second)
 }
 
 /* The full decomposition of a form. Shapes: to [UNICODE_MAX_COMPATIBLE]. */
-static size_t decompose(enum unicode_form form, uint32_t code_point, uint32_t *to)
+static size_t decompose_character(enum unicode_form form, uint32_t code_point, uint32_t *to)
 {
-    size_t count = form & UNICODE_COMPATIBLE
-                       ? map(unicode_compatibles, unicode_compatible_count, unicode_compatible_targets, code_point, to)
-                       : 0;
+    size_t count = form & UNICODE_COMPATIBLE ? map_character(unicode_compatibles, unicode_compatible_count,
+                                                             unicode_compatible_targets, code_point, to)
+                                             : 0;
     return count > 0 ? count : unicode_decompose(code_point, to);
 }
 
 /* By the tables; the caller must add the second characters of compositions that have no combining class. */
-static bool changes(enum unicode_form form, uint32_t code_point)
+static bool changes_character(enum unicode_form form, uint32_t code_point)
 {
     uint32_t parts[UNICODE_MAX_COMPATIBLE];
     if (unicode_lookup(code_point)->order != 0) { return true; }
-    size_t count = decompose(form, code_point, parts), i = 1;
+    size_t count = decompose_character(form, code_point, parts), i = 1;
     uint32_t whole = parts[0];
-    for (; form & UNICODE_COMPOSE && i < count && whole != 0; i++) { whole = compose(whole, parts[i]); }
+    for (; form & UNICODE_COMPOSE && i < count && whole != 0; i++) { whole = compose_pair(whole, parts[i]); }
     return whole != code_point || i < count;
 }
 
-static void activate(struct unicode_normal *normal, uint32_t code_point)
+static void mark_active(struct unicode_normal *normal, uint32_t code_point)
 {
     if (code_point / 8 < sizeof normal->active) { normal->active[code_point / 8] |= (uint8_t)(1 << code_point % 8); }
 }
@@ -128,9 +129,9 @@ void unicode_prepare(struct unicode_normal *normal, enum unicode_form form)
     *normal = (struct unicode_normal){.form = form};
     for (uint32_t c = 0; c < sizeof normal->active * 8; c++) {
         bool hangul = c - HANGUL_V < V_COUNT || c - HANGUL_T - 1 < T_COUNT - 1;
-        if (hangul || changes(form, c)) { activate(normal, c); }
+        if (hangul || changes_character(form, c)) { mark_active(normal, c); }
     }
-    for (uint32_t i = 0; i < unicode_composition_count; i++) { activate(normal, unicode_compositions[i].second); }
+    for (uint32_t i = 0; i < unicode_composition_count; i++) { mark_active(normal, unicode_compositions[i].second); }
 }
 
 /* All characters above U+FFFF count: they are rare. */
@@ -144,14 +145,14 @@ static bool is_active(const struct unicode_normal *normal, uint32_t code_point)
  * first part; the other parts are inserted. */
 enum { COUNT_BITS = 21, PLACE_BITS = COUNT_BITS + 1 };
 
-static uint64_t sortable(uint32_t code_point, size_t place, bool first)
+static uint64_t pack_character(uint32_t code_point, size_t place, bool first)
 {
     return (uint64_t)unicode_lookup(code_point)->order << 56 | (uint64_t)place << PLACE_BITS |
            (uint64_t)first << COUNT_BITS | code_point;
 }
 
 /* Drops the place, which makes room for larger counts. */
-static uint64_t sorted(uint64_t sortable)
+static uint64_t drop_place(uint64_t sortable)
 {
     return sortable & (UINT64_C(0xFF) << 56 | ((UINT64_C(1) << PLACE_BITS) - 1));
 }
@@ -177,7 +178,7 @@ static int compare_sortable(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void put(struct buffer *out, uint32_t code_point)
+static void put_character(struct buffer *out, uint32_t code_point)
 {
     char *to = buffer_reserve(out, 4);
     if (to) { out->length += utf8_put(to, code_point); }
@@ -200,7 +201,7 @@ static size_t compose_run(uint64_t *run, size_t count)
     for (size_t i = 0; i < count; i++) {
         /* One that follows a mark of its class or a higher one, or another starter, is blocked. */
         bool blocked = starter == SIZE_MAX || (kept - 1 > starter && order_of(run[kept - 1]) >= order_of(run[i]));
-        uint32_t whole = blocked ? 0 : compose(code_point_of(run[starter]), code_point_of(run[i]));
+        uint32_t whole = blocked ? 0 : compose_pair(code_point_of(run[starter]), code_point_of(run[i]));
         if (whole != 0) {
             run[starter] = whole | (uint64_t)(count_of(run[starter]) + count_of(run[i])) << COUNT_BITS;
             continue;
@@ -222,15 +223,15 @@ static void normalize_run(enum unicode_form form, const char *text, size_t lengt
     }
     for (size_t at = 0; at < length;) {
         uint32_t parts[UNICODE_MAX_COMPATIBLE];
-        size_t part_count = decompose(form, utf8_next(text, &at), parts);
-        for (size_t i = 0; i < part_count; i++, count++) { run[count] = sortable(parts[i], count, i == 0); }
+        size_t part_count = decompose_character(form, utf8_next(text, &at), parts);
+        for (size_t i = 0; i < part_count; i++, count++) { run[count] = pack_character(parts[i], count, i == 0); }
     }
     sort_runs(run, count);
-    for (size_t i = 0; i < count; i++) { run[i] = sorted(run[i]); }
+    for (size_t i = 0; i < count; i++) { run[i] = drop_place(run[i]); }
     if (form & UNICODE_COMPOSE) { count = compose_run(run, count); }
     for (size_t i = 0; i < count; i++) {
         size_t before = out->length;
-        put(out, code_point_of(run[i]));
+        put_character(out, code_point_of(run[i]));
         origin_put(origin, out->length - before, count_of(run[i]));
     }
     if (run != few) { free(run); }

@@ -71,7 +71,7 @@ static void put_unknown(struct search *search)
 }
 
 /* Appends the ids of the best way from search->from to `until`. */
-static void settle(struct search *search, size_t until)
+static void settle_pieces(struct search *search, size_t until)
 {
     struct place *places = search->places;
     struct place next = {0};
@@ -97,7 +97,7 @@ static void settle(struct search *search, size_t until)
 }
 
 /* Offers a way to the place `length` bytes after `here`; `furthest` is the last place that any way leads to. */
-static inline void offer(struct place *here, struct place **furthest, size_t length, int32_t id, double score)
+static inline void offer_piece(struct place *here, struct place **furthest, size_t length, int32_t id, double score)
 {
     struct place *place = here + length;
     while (*furthest < place) { (++*furthest)->length = 0; }
@@ -134,7 +134,7 @@ static bool encode_piece(const struct tokenizer *tokenizer, struct piece piece, 
     for (size_t at = 0, character; at < piece.length; at += character) {
         character = character_bytes(piece.bytes[at]);
         if (at == search.reached && at > 0) {
-            settle(&search, at);
+            settle_pieces(&search, at);
             if (id_sink_full(sink)) { return true; }
         }
         size_t most = piece.length - at < model->longest ? piece.length - at : model->longest;
@@ -149,18 +149,19 @@ static bool encode_piece(const struct tokenizer *tokenizer, struct piece piece, 
             if (slot.mark != byte + 1u) { break; }
             int32_t id = (int32_t)slot.id - 1;
             if (id == TRIE_NONE) { continue; }
-            offer(here, &furthest, i + 1, id, scores[id] + here->score);
+            offer_piece(here, &furthest, i + 1, id, scores[id] + here->score);
             known |= i + 1 == character;
         }
-        if (!known) { offer(here, &furthest, character, model->unknown, model->unknown_score + here->score); }
+        if (!known) { offer_piece(here, &furthest, character, model->unknown, model->unknown_score + here->score); }
         search.reached = search.from + (size_t)(furthest - search.places);
     }
-    settle(&search, piece.length);
+    settle_pieces(&search, piece.length);
     put_unknown(&search);
     return true;
 }
 
-static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch, struct id_sink *sink)
+static bool encode_unigram(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch,
+                           struct id_sink *sink)
 {
     int32_t id = trie_find(tokenizer->trie, piece.bytes, piece.length);
     _Atomic uint8_t *met = id == TRIE_NONE ? NULL : &tokenizer->unigram->met[id];
@@ -178,7 +179,7 @@ static bool encode(const struct tokenizer *tokenizer, struct piece piece, struct
     return true;
 }
 
-static enum status build(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
+static enum status build_unigram(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
     struct unigram *model = tokenizer->unigram = calloc(1, sizeof *model);
     double least = INFINITY;
@@ -247,7 +248,7 @@ static enum status read_entry(const cJSON *entry, int32_t id, struct tokenizer_s
     return tokenizer_put_token(spec, token->valuestring, id, score_as_read(score->valuedouble), err);
 }
 
-static enum status read(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+static enum status read_unigram(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     static const char *const known[] = {"type", "unk_id", "vocab", "byte_fallback", NULL};
     const char *path = "tokenizer.json: model";
@@ -271,4 +272,5 @@ static enum status read(const cJSON *part, struct tokenizer_spec *spec, struct e
     return STATUS_OK;
 }
 
-const struct tokenizer_model tokenizer_unigram = {.type = "Unigram", .read = read, .build = build, .encode = encode};
+const struct tokenizer_model tokenizer_unigram = {
+    .type = "Unigram", .read = read_unigram, .build = build_unigram, .encode = encode_unigram};

@@ -49,7 +49,7 @@ static void find_model(char *out, size_t size)
 }
 
 /* In int8 the text includes the number of such layers, and what the others run in, because the time depends on it. */
-static void describe(struct cpu_weights *weights)
+static void describe_weights(struct cpu_weights *weights)
 {
     char kernels[100];
     uint32_t layers = weights->backend.model->layer_count, int8 = layers - weights->first_int8_layer;
@@ -77,7 +77,7 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
     TRY(cpu_weights_open(model, options->precision, &weights, err));
     weights->backend =
         (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
-    describe(weights);
+    describe_weights(weights);
     *out = &weights->backend;
     return STATUS_OK;
 }

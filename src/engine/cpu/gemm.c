@@ -98,7 +98,7 @@ static size_t packed_at(const struct gemm_weight *weight, uint32_t o, uint32_t i
 }
 
 /* The nearest integer; rintf would be a call. */
-static float nearest(float value)
+static float round_to_nearest(float value)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23 */
     return value + shift - shift;
@@ -108,7 +108,7 @@ enum { BINS = 128 }; /* of remainders from -1/2 to 1/2, ordered by size in one d
 
 static int bin_of(float value, int way)
 {
-    return (int)(((value - nearest(value)) * (float)way + 0.5f) * BINS);
+    return (int)(((value - round_to_nearest(value)) * (float)way + 0.5f) * BINS);
 }
 
 /* Rounds the few weights with the largest remainders to the other neighbour, so that the rounding errors of an output
@@ -117,11 +117,11 @@ static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const f
 {
     uint32_t bins[BINS + 1] = {0};
     float sum = 0;
-    for (uint32_t i = 0; i < weight->inputs; i++) { sum += from[i] * inverse - nearest(from[i] * inverse); }
+    for (uint32_t i = 0; i < weight->inputs; i++) { sum += from[i] * inverse - round_to_nearest(from[i] * inverse); }
     int way = sum < 0 ? -1 : 1, moved = 0;
     for (uint32_t i = 0; i < weight->inputs; i++) { bins[bin_of(from[i] * inverse, way)]++; }
     int edge = BINS; /* all weights in later bins move, and `more` of those in this one */
-    uint32_t more = (uint32_t)nearest(fabsf(sum));
+    uint32_t more = (uint32_t)round_to_nearest(fabsf(sum));
     for (; edge > BINS / 2 && more > bins[edge]; edge--) { more -= bins[edge]; }
     for (uint32_t i = 0; i < weight->inputs; i++) {
         int bin = bin_of(from[i] * inverse, way);
@@ -151,13 +151,13 @@ static void pack_output(struct gemm_weight *weight, enum gemm_kind kind, uint32_
     float inverse = most / largest;
     weight->scaled.scale[o] = largest / most;
     for (uint32_t i = 0; kind == GEMM_INT16 && i < weight->inputs; i++) {
-        int16_t value = (int16_t)nearest(from[i] * inverse);
+        int16_t value = (int16_t)round_to_nearest(from[i] * inverse);
         memcpy(weight->scaled.value + packed_at(weight, o, 2 * i), &value, sizeof value);
     }
     for (uint32_t i = 0; kind == GEMM_INT8 && i < weight->inputs; i += 4) {
         int8_t *to = weight->scaled.value + packed_at(weight, o, i);
         for (uint32_t k = 0; k < 4 && i + k < weight->inputs; k++) {
-            to[k] = (int8_t)nearest(from[i + k] * inverse);
+            to[k] = (int8_t)round_to_nearest(from[i + k] * inverse);
             total += to[k];
         }
     }

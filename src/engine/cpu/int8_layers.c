@@ -56,16 +56,16 @@ static struct scaled_rows scaled_from(struct scaled_rows all, size_t first, size
                                 all.offset ? all.offset + first : NULL};
 }
 
-static void quantise(const struct cpu_weights *weights, uint32_t rows, uint32_t width, struct activations from,
-                     struct scaled_rows to)
+static void quantise_rows(const struct cpu_weights *weights, uint32_t rows, uint32_t width, struct activations from,
+                          struct scaled_rows to)
 {
     weights->set->int8->quantise(rows, width, from, to, round_up(width, INT8_STEP));
 }
 
 void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work)
 {
-    quantise(weights, work->rows, weights->backend.model->hidden, (struct activations){.f32 = work->hidden},
-             space->hidden);
+    quantise_rows(weights, work->rows, weights->backend.model->hidden, (struct activations){.f32 = work->hidden},
+                  space->hidden);
 }
 
 bool int8_pass_prepares(const struct cpu_weights *weights, uint32_t layer, enum linear_site site)
@@ -90,7 +90,7 @@ void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weigh
     if (linear->kind == GEMM_INT16) {
         weights->set->int8->quantise16(count, width, from, to);
     } else {
-        quantise(weights, count, width, from, to);
+        quantise_rows(weights, count, width, from, to);
     }
 }
 
@@ -189,7 +189,7 @@ static size_t state_at(const struct int8_trial *trial, uint32_t layer)
     return (size_t)layer * TRIAL_ROWS * trial->weights->backend.model->hidden;
 }
 
-static float *state(const struct int8_trial *trial, uint32_t layer)
+static float *state_of_layer(const struct int8_trial *trial, uint32_t layer)
 {
     return trial->states + state_at(trial, layer);
 }
@@ -230,22 +230,22 @@ static size_t lay_out(struct int8_trial *trial, char *block)
 /* --- in f32 --- */
 
 /* Embeds tokens from all over the vocabulary. At this point the sums equal the normalised states, too. */
-static void embed(struct int8_trial *trial)
+static void embed_trial(struct int8_trial *trial)
 {
     const struct cpu_weights *weights = trial->weights;
     const struct model *model = weights->backend.model;
     const float *position = weights->position + (size_t)model_first_row(model) * model->hidden;
     for (uint32_t row = 0; row < TRIAL_ROWS; row++) {
         uint32_t id = (uint32_t)((uint64_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS));
-        struct activations x = {.f32 = state(trial, 0) + (size_t)row * model->hidden};
+        struct activations x = {.f32 = state_of_layer(trial, 0) + (size_t)row * model->hidden};
         weights->set->kernels->embed(model->hidden, cpu_weights_word(weights, id), weights->word_dtype,
                                      weights->word_scale, position, &weights->embedding_norm, x.f32, x);
     }
     memmove(trial->sums, trial->states, TRIAL_ROWS * model->hidden * sizeof *trial->sums);
 }
 
-static void multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
-                     const float *from, float *to)
+static void multiply_trial(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
+                           const float *from, float *to)
 {
     for (uint32_t first = 0; first < outputs; first += PLAIN_OUTPUTS) {
         uint32_t some = outputs - first < PLAIN_OUTPUTS ? outputs - first : PLAIN_OUTPUTS;
@@ -276,12 +276,12 @@ static void feed_forward(struct int8_trial *trial, uint32_t layer, const float *
     const float *bias = weights->layers[layer].linear[LINEAR_INTERMEDIATE].bias;
     uint32_t inner = model->intermediate_size;
     struct activations to = {.f32 = trial->wide};
-    multiply(trial, &from->intermediate, inner, model->hidden, x, trial->wide);
+    multiply_trial(trial, &from->intermediate, inner, model->hidden, x, trial->wide);
     if (!model->gated) {
         kernels->activate(TRIAL_ROWS, inner, model->activation, trial->wide, bias, to, inner);
         return;
     }
-    multiply(trial, &from->up, inner, model->hidden, x, trial->up);
+    multiply_trial(trial, &from->up, inner, model->hidden, x, trial->up);
     for (uint32_t i = 0; i < inner; i += GATE_WIDTH, to.f32 += GATE_WIDTH, bias += 2 * GATE_WIDTH) {
         float both[TRIAL_ROWS][2][GATE_WIDTH];
         for (size_t row = 0; row < TRIAL_ROWS; row++) {
@@ -301,31 +301,31 @@ static void run_exact(struct int8_trial *trial, uint32_t layer)
     const struct model_layer *from = &model->layers[layer];
     const struct cpu_layer *at = &weights->layers[layer];
     uint32_t hidden = model->hidden;
-    struct activations x = {.f32 = state(trial, layer + 1)};
+    struct activations x = {.f32 = state_of_layer(trial, layer + 1)};
     float *sum = trial->sums + state_at(trial, layer + 1);
-    memcpy(x.f32, state(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
+    memcpy(x.f32, state_of_layer(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
     memcpy(sum, trial->sums + state_at(trial, layer), TRIAL_ROWS * hidden * sizeof *sum);
-    multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide);
+    multiply_trial(trial, &from->value, hidden, hidden, x.f32, trial->wide);
     for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++) {
         trial->wide[i] += at->linear[LINEAR_QKV].bias[2 * hidden + i % hidden];
     }
-    multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product);
+    multiply_trial(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product);
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_ATTENTION_OUTPUT].bias,
                       &at->norm[NORM_ATTENTION], sum, x);
     feed_forward(trial, layer, x.f32);
-    multiply(trial, &from->output, hidden, model->intermediate_size, trial->wide, trial->product);
+    multiply_trial(trial, &from->output, hidden, model->intermediate_size, trial->wide, trial->product);
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_OUTPUT].bias, &at->norm[NORM_OUTPUT], sum,
                       x);
 }
 
-static enum status prepare(struct int8_trial *trial, struct err *err)
+static enum status prepare_trial(struct int8_trial *trial, struct err *err)
 {
     size_t bytes = lay_out(trial, NULL);
     trial->memory = memory_aligned(bytes);
     if (!trial->memory) { return err_set(err, STATUS_NO_MEMORY, "no memory to try int8 (%zu bytes)", bytes); }
     memset(trial->memory, 0, bytes); /* memory past the last row is read, too */
     lay_out(trial, trial->memory);
-    embed(trial);
+    embed_trial(trial);
     for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++) { run_exact(trial, layer); }
     return STATUS_OK;
 }
@@ -337,7 +337,7 @@ enum status int8_trial_open(const struct cpu_weights *weights, struct int8_trial
     trial->weights = weights;
     trial->work.rows = TRIAL_ROWS;
     trial->work.chunks = 1;
-    enum status status = prepare(trial, err);
+    enum status status = prepare_trial(trial, err);
     if (status != STATUS_OK) {
         int8_trial_close(trial);
         return status;
@@ -410,10 +410,10 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
     const struct cpu_weights *weights = trial->weights;
     const struct model *model = weights->backend.model;
     uint32_t tokens = model->pooling == POOLING_CLS || model->pooling == POOLING_LAST ? 1 : MEAN_TOKENS;
-    const float *exact = state(trial, model->layer_count), *near = trial->work.hidden;
+    const float *exact = state_of_layer(trial, model->layer_count), *near = trial->work.hidden;
     float *vector = trial->product;
     double error = 0;
-    memcpy(trial->work.hidden, state(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
+    memcpy(trial->work.hidden, state_of_layer(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
     memcpy(trial->work.sum, trial->sums + state_at(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
     int8_pass_embedded(&trial->space, weights, &trial->work);
     for (uint32_t layer = first; layer < model->layer_count; layer++) { run_int8(trial, layer); }

@@ -1,8 +1,8 @@
 /* The CPU backend's vector code for everything between two matrix products, with one pass over memory each.
  *
- * One body (isa/kernels.inc) is compiled for several instruction sets (the files of isa/), and isa.c chooses at run time.
- * A row's arithmetic never depends on the rows around it, so a text's bits do not depend on the other texts of its
- * batch; they may depend on the machine. */
+ * One body (isa/kernels.inc) is compiled for several instruction sets (the files of isa/), and isa.c chooses at run
+ * time. A row's arithmetic never depends on the rows around it, so a text's bits do not depend on the other texts of
+ * its batch; they may depend on the machine. */
 #ifndef ENGINE_CPU_KERNELS_H
 #define ENGINE_CPU_KERNELS_H
 

@@ -23,7 +23,7 @@ static enum status no_memory(size_t elements, struct err *err)
     return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weights", elements);
 }
 
-static void copied(const struct cpu_weights *weights, const struct tensor *tensor)
+static void release_copied(const struct cpu_weights *weights, const struct tensor *tensor)
 {
     if (weights->backend.model->read_once) { tensor_release(tensor); }
 }
@@ -40,7 +40,7 @@ static enum status keep_vector(struct cpu_weights *weights, const struct tensor 
     if (!values) { return no_memory(elements, err); }
     memset(values, 0, elements * sizeof *values);
     if (tensor->elements > 0) { tensor_read_f32(tensor, 0, elements, values); }
-    copied(weights, tensor);
+    release_copied(weights, tensor);
     weights->bytes += elements * sizeof *values;
     *out = values;
     return STATUS_OK;
@@ -91,7 +91,7 @@ static enum status keep_words(struct cpu_weights *weights, enum precision precis
         some.data = (const char *)words->data + at * dtype_bytes(words->dtype);
         some.elements = words->elements - at < SOME ? words->elements - at : SOME;
         copy_words(weights, &some, at);
-        copied(weights, &some);
+        release_copied(weights, &some);
     }
     weights->bytes += bytes;
     return STATUS_OK;
@@ -244,7 +244,7 @@ static void products_copied(struct cpu_weights *weights, uint32_t layer)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         struct site_linears linears = site_linears_of(weights->backend.model, layer, site);
-        for (unsigned i = 0; i < linears.count; i++) { copied(weights, &linears.part[i]->weight); }
+        for (unsigned i = 0; i < linears.count; i++) { release_copied(weights, &linears.part[i]->weight); }
     }
 }
 
@@ -348,8 +348,8 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
     return set->int8->run16 ? GEMM_INT16 : GEMM_F32;
 }
 
-static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,
-                        struct err *err)
+static enum status fill_weights(struct cpu_weights *weights, const struct model *model, enum precision precision,
+                                struct err *err)
 {
     if (model->heads == 0 || (model->head_dim == 0 && model->hidden % model->heads != 0) ||
         model->heads % model_key_heads(model) != 0) {
@@ -383,7 +383,7 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
     if (!weights) { return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU backend"); }
     weights->backend.model = model;
     weights->set = instruction_set_pick();
-    enum status status = fill(weights, model, precision, err);
+    enum status status = fill_weights(weights, model, precision, err);
     if (status != STATUS_OK) {
         cpu_weights_close(weights);
         return status;

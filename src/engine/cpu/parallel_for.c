@@ -51,7 +51,7 @@ struct parallel_for {
     struct helper helpers[PARALLEL_THREADS_MAX];
 };
 
-static inline void relax(void)
+static inline void relax_core(void)
 {
 #ifdef SLUICE_X86
     __builtin_ia32_pause();
@@ -64,7 +64,7 @@ static bool has_core(const struct parallel_for *parallel, unsigned thread)
     return thread + atomic_load_explicit(&parallel->computing, memory_order_relaxed) <= parallel->cores;
 }
 
-static bool claim(struct parallel_for *parallel, unsigned thread, unsigned *chunk)
+static bool claim_chunk(struct parallel_for *parallel, unsigned thread, unsigned *chunk)
 {
     uint_fast64_t ticket = atomic_load_explicit(&parallel->ticket, memory_order_relaxed);
     for (;;) {
@@ -83,19 +83,19 @@ static bool claim(struct parallel_for *parallel, unsigned thread, unsigned *chun
 /* ---- helpers ---- */
 
 /* Helps until the computation ends, another computation needs this core, or there has been no chunk for a while. */
-static void help(struct parallel_for *parallel, unsigned thread)
+static void help_step(struct parallel_for *parallel, unsigned thread)
 {
     uint64_t since = clock_now_ns();
     unsigned chunk, spins = 0;
     while (atomic_load_explicit(&parallel->owned, memory_order_relaxed) && has_core(parallel, thread)) {
-        if (claim(parallel, thread, &chunk)) {
+        if (claim_chunk(parallel, thread, &chunk)) {
             parallel->step.chunk(parallel->step.context, thread, chunk);
             atomic_fetch_add_explicit(&parallel->done, 1, memory_order_release);
             spins = 0;
             since = clock_now_ns();
             continue;
         }
-        relax();
+        relax_core();
         if (++spins % SPINS_A_LOOK == 0 && clock_now_ns() - since > SPIN_NS) { return; }
     }
 }
@@ -116,7 +116,7 @@ static void *helper_main(void *argument)
         if (parallel->closing) { break; }
         seen = parallel->calls;
         pthread_mutex_unlock(&parallel->lock);
-        help(parallel, helper->thread);
+        help_step(parallel, helper->thread);
         pthread_mutex_lock(&parallel->lock);
     }
     pthread_mutex_unlock(&parallel->lock);
@@ -124,7 +124,7 @@ static void *helper_main(void *argument)
 }
 
 /* A helper that is about to fall asleep may miss this; the next step calls again. */
-static void call(struct parallel_for *parallel)
+static void call_helpers(struct parallel_for *parallel)
 {
     if (atomic_load_explicit(&parallel->asleep, memory_order_relaxed) == 0 || !has_core(parallel, 1)) { return; }
     pthread_mutex_lock(&parallel->lock);
@@ -138,7 +138,7 @@ static void call(struct parallel_for *parallel)
 
 /* Starts the helpers with signals blocked, which are for other threads. When this returns, the helpers exist and sleep.
  */
-static int start(struct parallel_for *parallel)
+static int start_helpers(struct parallel_for *parallel)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -171,7 +171,7 @@ enum status parallel_for_open(unsigned cores, struct parallel_for **out, struct 
     pthread_mutex_init(&parallel->lock, NULL);
     pthread_cond_init(&parallel->called, NULL);
     pthread_cond_init(&parallel->settled, NULL);
-    int failed = start(parallel);
+    int failed = start_helpers(parallel);
     if (failed != 0) {
         parallel_for_close(parallel);
         return err_set(err, STATUS_IO, "cannot start a helper thread: %s", strerror(failed));
@@ -205,7 +205,7 @@ bool parallel_for_enter(struct parallel_for *parallel, bool wants)
 {
     bool alone = atomic_fetch_add(&parallel->computing, 1) + 1 < parallel->cores;
     if (!wants || !alone || atomic_exchange_explicit(&parallel->owned, true, memory_order_acquire)) { return false; }
-    call(parallel);
+    call_helpers(parallel);
     return true;
 }
 
@@ -215,7 +215,7 @@ void parallel_for_leave(struct parallel_for *parallel, bool owns)
     atomic_fetch_sub(&parallel->computing, 1);
 }
 
-static void publish(struct parallel_for *parallel, const struct parallel_step *step)
+static void publish_step(struct parallel_for *parallel, const struct parallel_step *step)
 {
     parallel->step = *step;
     parallel->number++;
@@ -223,7 +223,7 @@ static void publish(struct parallel_for *parallel, const struct parallel_step *s
     uint_fast64_t ticket = (uint_fast64_t)parallel->number << 2 * CHUNK_BITS | (uint_fast64_t)step->chunks
                                                                                    << CHUNK_BITS;
     atomic_store_explicit(&parallel->ticket, ticket, memory_order_release);
-    call(parallel);
+    call_helpers(parallel);
 }
 
 void parallel_for_run(struct parallel_for *parallel, const struct parallel_step *step)
@@ -234,11 +234,11 @@ void parallel_for_run(struct parallel_for *parallel, const struct parallel_step 
         step->chunk(step->context, 0, 0);
         return;
     }
-    publish(parallel, step);
-    for (; claim(parallel, 0, &chunk); own++) { step->chunk(step->context, 0, chunk); }
+    publish_step(parallel, step);
+    for (; claim_chunk(parallel, 0, &chunk); own++) { step->chunk(step->context, 0, chunk); }
     for (unsigned spins = 1; own + atomic_load_explicit(&parallel->done, memory_order_acquire) < step->chunks;
          spins++) {
-        relax();
+        relax_core();
         if (spins % SPINS_A_YIELD == 0) { sched_yield(); }
     }
 }

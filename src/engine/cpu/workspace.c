@@ -9,7 +9,7 @@
 /* Chunks of a step for each thread: with a few, all end at about the same time. */
 enum { CHUNKS_PER_THREAD = 4 };
 
-static size_t larger(size_t a, size_t b)
+static size_t larger_of(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
@@ -26,12 +26,12 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
     uint32_t longest = (uint32_t)(tokens < model->max_tokens ? tokens : model->max_tokens);
     uint32_t head_dim = model_head_dim(model);
     size_t floats = weights->set->kernels->attention_scratch(longest, head_dim);
-    return sizeof(float) * larger(floats, attention16_scratch(longest, head_dim));
+    return sizeof(float) * larger_of(floats, attention16_scratch(longest, head_dim));
 }
 
 static size_t longest_pass(const struct cpu_weights *weights)
 {
-    return larger(PASS_TOKENS, weights->backend.model->max_tokens);
+    return larger_of(PASS_TOKENS, weights->backend.model->max_tokens);
 }
 
 /* Lays out the helpers' own buffers, as lay_out does. */
@@ -60,7 +60,7 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     size_t longest = longest_pass(weights);
     size_t rows = rows_for(longest), used = 0;
     size_t query = model_query_width(model), qkv = query + 2 * (size_t)model_key_width(model);
-    size_t hidden = rows * model->hidden, wide = rows * larger(qkv, model->intermediate_size);
+    size_t hidden = rows * model->hidden, wide = rows * larger_of(qkv, model->intermediate_size);
 
     workspace->hidden = memory_part(block, &used, hidden * sizeof(float));
     workspace->sum = model->pre_norm ? memory_part(block, &used, hidden * sizeof(float)) : workspace->hidden;

@@ -77,7 +77,7 @@ INLINE struct row_sums no_sums(void)
 }
 
 /* The total of the first `parts` vectors, 1 or 4. */
-INLINE float total(const struct row_sums *sums, const uint32_t parts)
+INLINE float total_of_row(const struct row_sums *sums, const uint32_t parts)
 {
     if (parts == 1) { return vec_sum(sums->part[0]); }
     return vec_sum(vec_add(vec_add(sums->part[0], sums->part[1]), vec_add(sums->part[2], sums->part[3])));
@@ -100,7 +100,7 @@ INLINE float row_add(uint32_t width, const float *product, const float *bias, fl
         sums.part[k] = vec_add(sums.part[k], y);
         vec_store_upto(x + i, y, left);
     }
-    return total(&sums, 4);
+    return total_of_row(&sums, 4);
 }
 
 /* --- LayerNorm of some rows in step, so that no row waits for its own sums. A row's arithmetic does not depend on
@@ -124,7 +124,7 @@ INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t widt
         }
     }
     for (uint32_t r = 0; r < rows; r++) {
-        float square = total(&squares[r], parts);
+        float square = total_of_row(&squares[r], parts);
         for (uint32_t k = i; k < width; k++) {
             float d = x[(size_t)r * width + k] - mean[r];
             square += d * d;

@@ -61,7 +61,7 @@ INLINE vec gelu_tanh(vec x)
 }
 
 /* x / (1 + e^-x), with the exponent kept negative as in gelu_tanh. */
-INLINE vec silu(vec x)
+INLINE vec vec_silu(vec x)
 {
     const vec zero = vec_set(0.0f), one = vec_set(1.0f);
     vec e = exp_negative(vec_min(x, vec_sub(zero, x)));
@@ -112,7 +112,7 @@ INLINE vec activation_of(enum activation activation, bool rough, vec x)
 {
     if (activation == ACTIVATION_GELU_ERF) { return rough ? gelu_erf16(x) : gelu_erf(x); }
     if (activation == ACTIVATION_GELU_TANH) { return gelu_tanh(x); }
-    if (activation == ACTIVATION_SILU) { return silu(x); }
+    if (activation == ACTIVATION_SILU) { return vec_silu(x); }
     return vec_max(vec_set(0.0f), x);
 }
 
