@@ -12,49 +12,30 @@
     "\"hidden_size\": 32, \"intermediate_size\": 64, \"max_position_embeddings\": 64, \"model_type\": \"bert\", "      \
     "\"num_attention_heads\": 4, \"num_hidden_layers\": 2, \"type_vocab_size\": 2, \"vocab_size\": 512, "
 
-static void open_with(const char *config)
+TEST(opens_the_files_of_every_generation)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec);
-    model_file_write(directory, "config.json", config);
-    model_close(expect_model(directory, NULL));
-    model_build_remove(directory);
-}
-
-TEST(opens_minilm_of_transformers_4)
-{
-    open_with("{\"_name_or_path\": \"nreimers/MiniLM-L6-H384-uncased\", \"architectures\": [\"BertModel\"], "
-              "\"attention_probs_dropout_prob\": 0.1, \"gradient_checkpointing\": false, \"hidden_act\": \"gelu\", "
-              "\"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, " SHAPES
-              "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"position_embedding_type\": \"absolute\", "
-              "\"transformers_version\": \"4.8.2\", \"use_cache\": true}");
-}
-
-TEST(opens_bge_with_labels)
-{
-    open_with(
+    static const char *const configs[] = {
+        /* MiniLM, by transformers 4 */
+        "{\"_name_or_path\": \"nreimers/MiniLM-L6-H384-uncased\", \"architectures\": [\"BertModel\"], "
+        "\"attention_probs_dropout_prob\": 0.1, \"gradient_checkpointing\": false, \"hidden_act\": \"gelu\", "
+        "\"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, " SHAPES
+        "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"position_embedding_type\": \"absolute\", "
+        "\"transformers_version\": \"4.8.2\", \"use_cache\": true}",
+        /* bge, with labels */
         "{\"_name_or_path\": \"/root/.cache/torch/sentence_transformers/BAAI_bge-small-en/\", "
         "\"architectures\": [\"BertModel\"], \"attention_probs_dropout_prob\": 0.1, \"classifier_dropout\": null, "
         "\"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, \"id2label\": {\"0\": \"LABEL_0\"}, "
         "\"label2id\": {\"LABEL_0\": 0}, \"initializer_range\": 0.02, " SHAPES
         "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"position_embedding_type\": \"absolute\", "
-        "\"torch_dtype\": \"float32\", \"transformers_version\": \"4.30.0\", \"use_cache\": true}");
-}
-
-TEST(opens_chinese_bert_with_pooler_fields)
-{
-    open_with(
+        "\"torch_dtype\": \"float32\", \"transformers_version\": \"4.30.0\", \"use_cache\": true}",
+        /* a Chinese BERT, with fields of its pooler */
         "{\"architectures\": [\"BertForMaskedLM\"], \"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": 0, "
         "\"directionality\": \"bidi\", \"eos_token_id\": 2, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, "
         "\"initializer_range\": 0.02, " SHAPES
         "\"layer_norm_eps\": 1e-12, \"output_past\": true, \"pad_token_id\": 0, \"pooler_fc_size\": 768, "
         "\"pooler_num_attention_heads\": 12, \"pooler_num_fc_layers\": 3, \"pooler_size_per_head\": 128, "
-        "\"pooler_type\": \"first_token_transform\", \"position_embedding_type\": \"absolute\"}");
-}
-
-TEST(opens_full_dump_of_transformers_2)
-{
-    open_with(
+        "\"pooler_type\": \"first_token_transform\", \"position_embedding_type\": \"absolute\"}",
+        /* all fields, by transformers 2 */
         "{\"architectures\": [\"BertModel\"], \"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": 0, "
         "\"do_sample\": false, \"eos_token_ids\": 0, \"finetuning_task\": null, \"hidden_act\": \"gelu\", "
         "\"hidden_dropout_prob\": 0.1, \"id2label\": {\"0\": \"LABEL_0\", \"1\": \"LABEL_1\"}, "
@@ -63,27 +44,28 @@ TEST(opens_full_dump_of_transformers_2)
         "\"num_labels\": 2, \"num_return_sequences\": 1, \"output_attentions\": false, "
         "\"output_hidden_states\": false, \"output_past\": true, \"pad_token_id\": 0, \"pruned_heads\": {}, "
         "\"repetition_penalty\": 1.0, \"temperature\": 1.0, \"top_k\": 50, \"top_p\": 1.0, "
-        "\"torchscript\": false, \"use_bfloat16\": false}");
-}
-
-TEST(opens_e5_and_gte)
-{
-    open_with("{\"_name_or_path\": \"thenlper/gte-base\", \"architectures\": [\"BertModel\"], "
-              "\"attention_probs_dropout_prob\": 0.1, \"classifier_dropout\": null, \"hidden_act\": \"gelu\", "
-              "\"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, " SHAPES
-              "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"position_embedding_type\": \"absolute\", "
-              "\"torch_dtype\": \"float16\", \"transformers_version\": \"4.28.1\", \"use_cache\": true}");
-}
-
-TEST(opens_transformers_5)
-{
-    open_with(
+        "\"torchscript\": false, \"use_bfloat16\": false}",
+        /* e5 and gte */
+        "{\"_name_or_path\": \"thenlper/gte-base\", \"architectures\": [\"BertModel\"], "
+        "\"attention_probs_dropout_prob\": 0.1, \"classifier_dropout\": null, \"hidden_act\": \"gelu\", "
+        "\"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, " SHAPES
+        "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"position_embedding_type\": \"absolute\", "
+        "\"torch_dtype\": \"float16\", \"transformers_version\": \"4.28.1\", \"use_cache\": true}",
+        /* transformers 5 */
         "{\"add_cross_attention\": false, \"architectures\": [\"BertModel\"], "
         "\"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": null, \"classifier_dropout\": null, "
         "\"dtype\": \"bfloat16\", \"eos_token_id\": null, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, "
         "\"initializer_range\": 0.02, \"is_decoder\": false, " SHAPES
         "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"tie_word_embeddings\": true, "
-        "\"transformers_version\": \"5.23.0\", \"use_cache\": false}");
+        "\"transformers_version\": \"5.23.0\", \"use_cache\": false}",
+    };
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        model_file_write(directory, "config.json", configs[i]);
+        model_close(expect_model(directory, NULL));
+    }
+    model_build_remove(directory);
 }
 
 TEST(refuses_fields_that_change_the_maths)
