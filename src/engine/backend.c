@@ -204,11 +204,6 @@ static const struct backend_ops *const table[] = {
 
 enum { TABLE_ROWS = sizeof table / sizeof table[0], AUTO_ROWS = TABLE_ROWS - 1 };
 
-static bool is_auto(const char *name)
-{
-    return !name || strcmp(name, "auto") == 0;
-}
-
 static void append_reason(char *text, size_t size, const char *more)
 {
     size_t used = strlen(text);
@@ -267,7 +262,7 @@ enum status backend_find(const char *name, enum precision asked, const struct mo
                          const struct backend_ops **out, struct err *passed_over, struct err *err)
 {
     if (passed_over) { *passed_over = (struct err){0}; }
-    if (is_auto(name)) { return find_best(asked, model, out, passed_over, err); }
+    if (!name || strcmp(name, "auto") == 0) { return find_best(asked, model, out, passed_over, err); }
     for (size_t i = 0; i < TABLE_ROWS; i++) {
         if (strcmp(name, table[i]->name) != 0) { continue; }
         unsigned count;

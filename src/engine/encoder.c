@@ -36,12 +36,6 @@ static enum status check_row(const struct model *model, const struct engine_batc
     return STATUS_OK;
 }
 
-static enum status check_batch(const struct model *model, const struct engine_batch *batch, struct err *err)
-{
-    for (uint32_t row = 0; row < batch->rows; row++) { TRY(check_row(model, batch, row, err)); }
-    return STATUS_OK;
-}
-
 /* The end of a row's room: the next row's start, so a gap belongs to the row before it. */
 static uint32_t place_end(const struct engine_batch *batch, uint32_t row)
 {
@@ -154,7 +148,7 @@ static enum status reserve_pooled(struct pooled_rows *pooled, uint32_t rows, uin
 enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
 {
     assert(encoder->batches_out < encoder->backend->slots);
-    TRY(check_batch(encoder->backend->model, batch, err));
+    for (uint32_t row = 0; row < batch->rows; row++) { TRY(check_row(encoder->backend->model, batch, row, err)); }
     unsigned at = (encoder->first_batch + encoder->batches_out) % BACKEND_SLOTS_MAX;
     struct pooled_rows *pooled = &encoder->pooled[at];
     const struct modules *modules = encoder->engine->modules;

@@ -339,12 +339,6 @@ static void int8_embedded(struct backend_workspace *workspace)
 
 /* ---- what the pass calls ---- */
 
-static void cpu_gemm_prepare(struct backend_workspace *workspace)
-{
-    if (cpu_weights_is_int8(workspace->weights, 0)) { int8_embedded(workspace); }
-    split_hidden(workspace, 0, workspace->pass->extent);
-}
-
 static enum status cpu_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
                               struct err *err)
 {
@@ -416,7 +410,8 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     if (workspace->sum != workspace->hidden && !first_norm) {
         memcpy(workspace->sum, workspace->hidden, (size_t)pass->extent * width * sizeof *workspace->sum);
     }
-    cpu_gemm_prepare(workspace);
+    if (cpu_weights_is_int8(workspace->weights, 0)) { int8_embedded(workspace); }
+    split_hidden(workspace, 0, pass->extent);
     return STATUS_OK;
 }
 

@@ -14,12 +14,6 @@ static size_t larger_of(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* The rows that buffers need for a pass of `tokens`. */
-static size_t rows_for(size_t tokens)
-{
-    return tokens + GEMM_ROWS_BEHIND;
-}
-
 static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
 {
     const struct model *model = weights->backend.model;
@@ -57,8 +51,7 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
 {
     const struct cpu_weights *weights = workspace->weights;
     const struct model *model = weights->backend.model;
-    size_t longest = longest_pass(weights);
-    size_t rows = rows_for(longest), used = 0;
+    size_t longest = longest_pass(weights), rows = longest + GEMM_ROWS_BEHIND, used = 0;
     size_t query = model_query_width(model), qkv = query + 2 * (size_t)model_key_width(model);
     size_t hidden = rows * model->hidden, wide = rows * larger_of(qkv, model->intermediate_size);
 
