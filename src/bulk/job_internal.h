@@ -1,4 +1,5 @@
-/* The state of a running job, and how it resumes an earlier run. Private to the loop (loop.c) and to resume.c. */
+/* The state of a running job, and how it resumes an earlier run. Private to loop.c,
+ * commit.c, resume.c, retry.c, failures.c and digest.c. */
 #ifndef BULK_JOB_INTERNAL_H
 #define BULK_JOB_INTERNAL_H
 
@@ -110,6 +111,30 @@ MUST_CHECK enum status job_check_output(const struct job_options *options, struc
 /* Resumes an earlier run: its journal, its files, and the input up to the checkpoint. */
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
 
+/* --- Writing and committing: commit.c --- */
+
+/* Writes the rows [first, end) of a window that have a vector which is not in the store; `finished`: also copies, and
+ * the NaNs of failed rows. Errors: those of store_put. */
+MUST_CHECK enum status job_put_runs(struct job *job, struct lookahead *window, uint32_t first, uint32_t end,
+                                    bool finished, struct err *err);
+
+/* Starts the thread of the commits. Errors: STATUS_NO_MEMORY, those of thread_pool_open. */
+MUST_CHECK enum status job_commit_open(struct job *job, struct err *err);
+
+/* Begins a commit if there is something to commit and none runs. Errors: those of the last commit, too. */
+MUST_CHECK enum status job_commit_when_due(struct job *job, struct err *err);
+
+/* Writes everything, and waits until it is durable. Errors: those of the store and the journal. */
+MUST_CHECK enum status job_commit_all(struct job *job, struct err *err);
+
+/* Waits for the commit that runs, if one does. Errors: its. */
+MUST_CHECK enum status job_commit_wait(struct job *job, struct err *err);
+
+/* True if rows that this process computed are durable. Call it while no commit runs. */
+bool job_has_committed(const struct job *job);
+
+/* --- Files, and the end of a job: resume.c --- */
+
 /* Removes journal, scratch and folder of a job, as far as they exist. Errors: those of unlink and rmdir. */
 MUST_CHECK enum status job_remove_leftovers(const struct output *output, struct err *err);
 
@@ -117,17 +142,29 @@ MUST_CHECK enum status job_remove_leftovers(const struct output *output, struct 
  * nothing: otherwise the next run would lose, with the journal, the seed by which it finds answers of a queue. */
 void job_forget(struct job *job);
 
-/* Appends the id of a document, or its number. */
-void job_put_id(struct buffer *to, const struct document *document);
+/* Removes a file; one that is not there is no error. Errors: those of unlink. */
+MUST_CHECK enum status job_remove_file(const char *path, struct err *err);
 
-/* Appends a line of the list of failures; `chunks`: rows are chunks. */
-void job_put_failure(struct buffer *to, const struct output_row *row, bool chunks);
+/* True if there is a file or link of that name. */
+bool job_file_exists(const char *path);
+
+/* The name of the file that replaces this one: "PATH.new"; NULL without memory. Owns: the caller frees it. */
+char *job_new_path(const char *path);
 
 /* Writes the manifest of the complete part; `failures` is the path of the list of failures. Errors: those of
  * manifest_write. */
 MUST_CHECK enum status job_write_manifest(const struct job *job, const char *failures, struct err *err);
 
 /* --- Retrying the failed rows of a finished job. Without a retry these do nothing, unless they say otherwise. --- */
+
+/* The reason why a row of a finished job cannot be computed again when its document has changed; NULL: it can. */
+const char *job_retry_obstacle(const struct job *job);
+
+/* True if an operand is standard input, which cannot be read twice. */
+bool job_reads_standard_input(const struct job *job);
+
+/* Opens the files of the finished job. Errors: STATUS_NO_MEMORY, those of the files. */
+MUST_CHECK enum status job_retry_open(struct job *job, struct err *err);
 
 /* Closes the files; without job_retry_end the old files stay as they are. */
 void job_retry_close(struct job *job);
@@ -148,17 +185,6 @@ MUST_CHECK enum status job_retry_line(struct job *job, int file, uint64_t row, s
 
 /* With a retry: ends the files, and writes the new manifest and list of failures. */
 MUST_CHECK enum status job_retry_end(struct job *job, struct err *err);
-
-/* --- The digest of the input --- */
-
-/* The fingerprint of a document as the source gives it, without FINGERPRINT_COPIED. */
-struct fingerprint job_fingerprint(const struct document *document);
-
-/* Adds a document to a digest. All failed ones count alike: they have no vector that their bytes could contradict. */
-void job_digest_add(XXH3_state_t *digest, const struct document *document);
-
-/* The digest of all documents that were read so far. */
-struct hash job_digest_now(const struct job *job);
 
 /* The length of APPEND_CHUNKS with that number of rows, or of APPEND_HASHES, which has no header, with that number of
  * documents, and so the place of the next one. */

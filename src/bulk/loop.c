@@ -15,18 +15,40 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "bulk/digest.h"
+#include "bulk/failures.h"
+#include "bulk/job_internal.h"
 #include "bulk/journal.h"
 #include "bulk/manifest.h"
 #include "bulk/output/store.h"
-#include "bulk/job_internal.h"
 #include "compute/thread_pool.h"
 #include "engine/vector.h"
+
+void job_report(struct job *job, bool must)
+{
+    uint64_t now_ns = clock_now_ns();
+    if (!job->options->report || !job->source || (!must && now_ns - job->reported_ns < REPORT_MS * NS_PER_MS)) {
+        return;
+    }
+    job->reported_ns = now_ns;
+    job->progress.duplicate_ids = source_duplicates(job->source);
+    job->progress.left_s = -1;
+    if (job->progress.phase == JOB_CHECKING) {
+        job->progress.share = source_share(job->source);
+    } else if (job->progress.phase == JOB_COMPUTING) {
+        job->progress.share = estimate_share(&job->estimate);
+        job->progress.left_s = estimate_left_s(&job->estimate, now_ns);
+    } else {
+        job->progress.share = 1;
+    }
+    job->options->report(job->options->context, &job->progress);
+}
 
 /* --- Reading: this thread fills a doc batch, a prep thread prepares it, and then it waits in its window. --- */
 
 enum { DOC_BATCHES_OUT_MAX = 1024 };
 
-static void prepare(void *context, void *item)
+static void prepare_docs(void *context, void *item)
 {
     (void)context;
     doc_batch_prepare(item);
@@ -38,7 +60,7 @@ static enum status prep_open(struct job *job, struct err *err)
                                        .threads = job->options->prep_threads,
                                        .capacity = DOC_BATCHES_OUT_MAX,
                                        .wake_fd = job->options->wake_fd,
-                                       .work = prepare};
+                                       .work = prepare_docs};
     return thread_pool_open(&pool, &job->prep, err);
 }
 
@@ -58,7 +80,7 @@ static void send_docs(struct job *job)
     thread_pool_put(job->prep, docs);
 }
 
-static enum status add(struct job *job, const struct document *document, struct err *err)
+static enum status add_document(struct job *job, const struct document *document, struct err *err)
 {
     for (bool added = false; !added;) {
         if (!job->open_docs) {
@@ -125,13 +147,13 @@ static enum status close_window(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
-static enum status take(struct job *job, struct document *document, struct err *err)
+static enum status take_document(struct job *job, struct document *document, struct err *err)
 {
     bool wanted = true;
     document->fingerprint = job_fingerprint(document);
     if (job->retry) { TRY(job_retry_wants(job, document, &wanted, err)); }
     if (wanted && is_fatal(job, document)) { return STATUS_OK; }
-    if (wanted) { TRY(add(job, document, err)); }
+    if (wanted) { TRY(add_document(job, document, err)); }
     if (!job->retry) { job_digest_add(job->digest, document); }
     job->progress.documents++;
     return STATUS_OK;
@@ -165,7 +187,7 @@ static enum status read_documents(struct job *job, bool *worked, struct err *err
         if (status != STATUS_OK || !more) {
             end_with(job, status, &why);
         } else {
-            TRY(take(job, &document, err));
+            TRY(take_document(job, &document, err));
         }
     }
     if (job->ended || is_full(job)) { return close_window(job, err); }
@@ -212,7 +234,7 @@ static enum status check_recent(struct job *job, const struct output_row *row, s
 }
 
 /* Decides whether a row must be computed, was stored by an earlier run, or copies an earlier row. */
-static enum status decide(struct job *job, const struct lookahead *window, struct output_row *row, struct err *err)
+static enum status decide_row(struct job *job, const struct lookahead *window, struct output_row *row, struct err *err)
 {
     TRY(job_retry_row(job, row, err));
     if (row->state != STATE_TODO) { return STATUS_OK; }
@@ -245,7 +267,7 @@ static void plan_work(struct job *job, const struct lookahead *window)
                   clock_now_ns());
 }
 
-static enum status plan(struct job *job, bool *worked, struct err *err)
+static enum status plan_window(struct job *job, bool *worked, struct err *err)
 {
     struct lookahead *window = &job->windows[job->planned % WINDOWS];
     if (job->planned == job->read || window->docs_out > 0 || job->stopping) { return STATUS_OK; }
@@ -257,7 +279,7 @@ static enum status plan(struct job *job, bool *worked, struct err *err)
     job->next_row += window->row_count;
     for (uint32_t i = 0; i < window->row_count; i++) {
         if (i + EXPECT < window->row_count) { dedup_expect(job->dedup, window->rows[i + EXPECT].hash); }
-        TRY(decide(job, window, &window->rows[i], err));
+        TRY(decide_row(job, window, &window->rows[i], err));
         bool settled = window->rows[i].state != STATE_TODO && window->rows[i].state != STATE_KEPT;
         job->progress.rows += settled;
         job->progress.here += settled;
@@ -270,7 +292,8 @@ static enum status plan(struct job *job, bool *worked, struct err *err)
 }
 
 /* Puts a batch of the first of these pieces; returns how many. */
-static uint32_t submit(struct job *job, struct lookahead *window, uint32_t first, uint32_t left, uint32_t most_weight)
+static uint32_t submit_batch(struct job *job, struct lookahead *window, uint32_t first, uint32_t left,
+                             uint32_t most_weight)
 {
     const struct job_options *options = job->options;
     struct bulk_batch *batch = job->free_batches[--job->free_count];
@@ -289,7 +312,7 @@ static void submit_again(struct job *job)
 {
     struct resubmit *again = &job->resubmits[job->resubmit_count - 1];
     uint32_t most = again->most_weight < job->batch_tokens ? again->most_weight : job->batch_tokens;
-    uint32_t count = submit(job, again->window, again->first, again->count, most);
+    uint32_t count = submit_batch(job, again->window, again->first, again->count, most);
     again->first += count;
     again->count -= count;
     if (again->count > 0) { return; }
@@ -312,8 +335,8 @@ static enum status submit_rows(struct job *job, bool *worked, struct err *err)
         if (job->resubmit_count > 0) {
             submit_again(job);
         } else {
-            window->submitted +=
-                submit(job, window, window->submitted, window->order_count - window->submitted, job->batch_tokens);
+            window->submitted += submit_batch(job, window, window->submitted, window->order_count - window->submitted,
+                                              job->batch_tokens);
         }
         *worked = true;
     }
@@ -337,7 +360,7 @@ static void take_mean(const struct job *job, const struct output_row *row, float
     if (job->options->normalize) { vector_normalize(to, dim); }
 }
 
-static void settle(struct job *job, const struct lookahead *window, struct output_row *row)
+static void settle_row(struct job *job, const struct lookahead *window, struct output_row *row)
 {
     for (uint32_t p = 0; p < row->piece_count && row->code == ROW_OK; p++) { row->code = row->pieces[p].code; }
     if (row->code == ROW_OK && row->piece_count > 1) {
@@ -393,7 +416,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
                            (unsigned long long)document->line, failure_text(piece->code));
         }
         if (--piece->owner->pieces_left > 0) { continue; }
-        settle(job, window, piece->owner);
+        settle_row(job, window, piece->owner);
         rows++;
         good += piece->owner->here;
     }
@@ -421,164 +444,6 @@ static enum status take_computed(struct job *job, bool *worked, struct err *err)
     return STATUS_OK;
 }
 
-/* --- Writing. Vectors wait until their window is computed and then are written in input order, hundreds of kilobytes
- * at once: row by row each would be a system call, and pages would be dirtied again and again. When a window takes
- * long, its vectors so far are written now and then, so that an interruption costs seconds at most. --- */
-
-/* Vectors are written at most this long after they were computed … */
-enum { WAIT_MOST_MS = 4000, WAIT_LEAST_MS = 500 };
-
-/* … and sooner while the job is young: an interruption costs at most a quarter of its running time. */
-static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
-{
-    uint64_t quarter_ms = (now_ns - job->begun_ns) / 4 / NS_PER_MS;
-    uint64_t wait_ms = quarter_ms < WAIT_LEAST_MS  ? WAIT_LEAST_MS
-                       : quarter_ms < WAIT_MOST_MS ? quarter_ms
-                                                   : WAIT_MOST_MS;
-    return wait_ms * NS_PER_MS;
-}
-
-/* Writes rows with consecutive numbers. */
-static enum status put_run(struct job *job, struct lookahead *window, uint32_t first, uint32_t count, struct err *err)
-{
-    struct output_row *rows = window->rows + first;
-    if (count == 0) { return STATUS_OK; }
-    TRY(store_put(job->store, rows[0].number, count, lookahead_vector(window, rows, job->options->dim), err));
-    for (uint32_t i = 0; i < count; i++) {
-        if (rows[i].state == STATE_DONE && job->journal) {
-            job->written++;
-            journal_add_done(job->journal, (struct done){rows[i].number, rows[i].hash});
-        }
-        if (rows[i].state != STATE_FAILED) { rows[i].state = STATE_STORED; }
-    }
-    return STATUS_OK;
-}
-
-/* True if a row's vector is in the window but not in the store. Copies, and failed rows' NaNs, are in the window only
- * once it is finished. */
-static bool is_to_write(const struct output_row *row, bool finished)
-{
-    return row->state == STATE_DONE || (finished && (row->state == STATE_COPY || row->state == STATE_FAILED));
-}
-
-static enum status put_runs(struct job *job, struct lookahead *window, uint32_t first, uint32_t end, bool finished,
-                            struct err *err)
-{
-    const struct output_row *rows = window->rows;
-    uint32_t run = first; /* the first row of the run */
-    for (uint32_t i = first; i < end; i++) {
-        bool writes = is_to_write(&rows[i], finished);
-        if (writes && (i == run || rows[i].number == rows[i - 1].number + 1)) { continue; }
-        TRY(put_run(job, window, run, i - run, err));
-        run = writes ? i : i + 1;
-    }
-    return put_run(job, window, run, end - run, err);
-}
-
-/* Writes the finished vectors of the windows: all, or only those that are due. */
-static enum status write_due(struct job *job, bool all, bool *wrote, struct err *err)
-{
-    uint64_t now_ns = clock_now_ns();
-    for (uint64_t i = job->finished; i < job->planned; i++) {
-        struct lookahead *window = &job->windows[i % WINDOWS];
-        if (all || (window->since_ns != 0 && now_ns - window->since_ns >= wait_ns(job, now_ns))) {
-            *wrote = true;
-            TRY(put_runs(job, window, 0, window->row_count, false, err));
-            window->since_ns = 0;
-        }
-    }
-    return STATUS_OK;
-}
-
-/* --- Committing, on a thread of its own, so that the loop does not wait for the disk. A commit takes the files that
- * were written to, the rows whose vectors are in them, and perhaps a checkpoint; once the files are on disk, the
- * journal says so. One commit runs at a time; files, rows and checkpoints that come meanwhile go with the next. --- */
-
-struct commit {
-    struct journal *journal;
-    const char *path;                         /* of the output, for messages */
-    int fds[STORE_OPEN_FILES + APPEND_FILES]; /* [fd_count] duplicates, owned: the store may close its own meanwhile */
-    unsigned fd_count;
-    bool checkpointed;
-    struct checkpoint checkpoint;
-    uint64_t written, durable; /* rows that this process computed: with this commit, and after it */
-    enum status status;
-    struct err err;
-};
-
-/* Thread: the commits'. */
-static void run_commit(void *context, void *item)
-{
-    (void)context;
-    struct commit *commit = item;
-    commit->status = STATUS_OK;
-    for (unsigned i = 0; i < commit->fd_count; i++) {
-        if (commit->status == STATUS_OK && fdatasync(commit->fds[i]) != 0) {
-            commit->status = err_set_errno(&commit->err, "cannot write %s", commit->path);
-        }
-        close(commit->fds[i]);
-    }
-    if (commit->status == STATUS_OK) {
-        commit->status =
-            journal_write(commit->journal, commit->checkpointed ? &commit->checkpoint : NULL, &commit->err);
-    }
-    if (commit->status == STATUS_OK) { commit->durable = commit->written; }
-}
-
-static enum status commit_open(struct job *job, struct err *err)
-{
-    struct thread_pool_options options = {
-        .name = "commit", .threads = 1, .capacity = 1, .wake_fd = job->options->wake_fd, .work = run_commit};
-    job->commit = calloc(1, sizeof *job->commit);
-    if (!job->commit) { return err_set(err, STATUS_NO_MEMORY, "no memory to commit"); }
-    job->commit->journal = job->journal;
-    job->commit->path = job->options->output->path;
-    return thread_pool_open(&options, &job->commits, err);
-}
-
-static enum status begin(struct job *job, struct err *err)
-{
-    struct commit *commit = job->commit;
-    TRY(journal_seal(job->journal, err));
-    TRY(store_dirty(job->store, commit->fds, &commit->fd_count, err));
-    commit->checkpointed = job->checkpoint_waits;
-    commit->checkpoint = job->checkpoint;
-    commit->written = job->written;
-    for (int i = 0; i < APPEND_FILES && commit->checkpointed; i++) {
-        int fd = job->files[i].path ? dup(job->files[i].fd) : -1;
-        if (job->files[i].path && fd < 0) { return err_set_errno(err, "cannot write %s", job->files[i].path); }
-        if (fd >= 0) { commit->fds[commit->fd_count++] = fd; }
-    }
-    job->checkpoint_waits = false;
-    thread_pool_put(job->commits, commit);
-    return STATUS_OK;
-}
-
-static enum status end(const struct commit *commit, struct err *err)
-{
-    if (commit && commit->status != STATUS_OK) { *err = commit->err; }
-    return commit ? commit->status : STATUS_OK;
-}
-
-static enum status commit_when_due(struct job *job, struct err *err)
-{
-    if (!job->journal) { return STATUS_OK; }
-    TRY(end(thread_pool_take(job->commits), err));
-    bool wanted = job->checkpoint_waits;
-    if (thread_pool_out(job->commits) > 0) { return STATUS_OK; }
-    TRY(write_due(job, false, &wanted, err));
-    return wanted ? begin(job, err) : STATUS_OK;
-}
-
-static enum status commit_all(struct job *job, struct err *err)
-{
-    if (!job->journal) { return STATUS_OK; }
-    bool wrote;
-    TRY(end(thread_pool_wait(job->commits), err));
-    TRY(write_due(job, true, &wrote, err));
-    TRY(begin(job, err));
-    return end(thread_pool_wait(job->commits), err);
-}
 /* --- Finishing: once a window is complete its rows are given out in input order, and a checkpoint follows. --- */
 
 /* The place of a chunk's text in its document; zeros without a text. */
@@ -643,7 +508,7 @@ static int compare_number(const void *number, const void *row)
 }
 
 /* Gives a duplicate the vector, or the failure, of its origin. */
-static enum status copy(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
+static enum status copy_row(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
 {
     struct dedup_entry known = dedup_find(job->dedup, row->hash);
     if (known.row == row->origin && known.code != ROW_OK) {
@@ -668,7 +533,7 @@ static enum status copy(struct job *job, struct lookahead *window, struct output
 
 enum { DRY_FAILURES_MAX = 5 };
 
-static void fail(struct job *job, const struct lookahead *window, const struct output_row *row)
+static void fail_row(struct job *job, const struct lookahead *window, const struct output_row *row)
 {
     const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
     float *vector = lookahead_vector(window, row, job->options->dim);
@@ -757,12 +622,12 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
     for (int i = 0; i < STEP && window->finished < window->row_count; i++) {
         struct output_row *row = &window->rows[window->finished++];
         job->at.computed += row->state == STATE_DONE || row->state == STATE_STORED;
-        if (row->state == STATE_COPY) { TRY(copy(job, window, row, err)); }
-        if (row->state == STATE_FAILED) { fail(job, window, row); }
+        if (row->state == STATE_COPY) { TRY(copy_row(job, window, row, err)); }
+        if (row->state == STATE_FAILED) { fail_row(job, window, row); }
         if (row->state != STATE_KEPT) { TRY(put_lines(job, window, row, err)); }
     }
     window->since_ns = 0;
-    if (job->store) { TRY(put_runs(job, window, first, window->finished, true, err)); }
+    if (job->store) { TRY(job_put_runs(job, window, first, window->finished, true, err)); }
     for (int i = 0; i < APPEND_FILES; i++) {
         if (job->files[i].pending.length > 1 << 20) { TRY(append_file_flush(&job->files[i], err)); }
     }
@@ -803,7 +668,7 @@ static enum status end_job(struct job *job, struct err *err)
     TRY(patch_documents(job, err));
     if (!job->journal) { return STATUS_OK; }
     TRY(put_checkpoint(job, err)); /* even for a job without rows */
-    TRY(commit_all(job, err));
+    TRY(job_commit_all(job, err));
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0) {
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
     }
@@ -858,12 +723,12 @@ static void close_job(struct job *job)
     free(job->resubmits);
 }
 
-static enum status step(struct job *job, bool *worked, struct err *err)
+static enum status step_stages(struct job *job, bool *worked, struct err *err)
 {
     TRY(take_computed(job, worked, err));
     TRY(submit_rows(job, worked, err));
     TRY(take_prepared(job, worked, err));
-    TRY(plan(job, worked, err));
+    TRY(plan_window(job, worked, err));
     TRY(submit_rows(job, worked, err));
     TRY(finish_rows(job, worked, err));
     return read_documents(job, worked, err);
@@ -879,7 +744,7 @@ static void wait_for_threads(const struct job *job)
     }
 }
 
-static enum status run(struct job *job, struct err *err)
+static enum status run_stages(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_COMPUTING;
     estimate_begin(&job->estimate, source_share(job->source));
@@ -887,27 +752,27 @@ static enum status run(struct job *job, struct err *err)
     while (!job->ended || job->finished < job->read) {
         bool worked = false;
         job->stopping = job->stopping || (job->options->stop && *job->options->stop != 0);
-        TRY(step(job, &worked, err));
-        TRY(commit_when_due(job, err));
+        TRY(step_stages(job, &worked, err));
+        TRY(job_commit_when_due(job, err));
         job_report(job, false);
-        if (job->stopping && !has_batches_out(job)) { return commit_all(job, err); }
+        if (job->stopping && !has_batches_out(job)) { return job_commit_all(job, err); }
         if (!worked) { wait_for_threads(job); }
     }
     return STATUS_OK;
 }
 
 /* Keeps the rows that it can at the end of a job that is not finished; others are computed again. */
-static void keep(struct job *job, bool storing)
+static void keep_rows(struct job *job, bool storing)
 {
     struct err ignored;
     if (!job->journal) { return; }
-    enum status kept = storing ? commit_all(job, &ignored) : end(thread_pool_wait(job->commits), &ignored);
+    enum status kept = storing ? job_commit_all(job, &ignored) : job_commit_wait(job, &ignored);
     (void)kept;
 }
 
 /* After an error: waits until the executor has returned all batches, because they point into the job's memory, and
  * keeps the rows that it can. */
-static void drain(struct job *job)
+static void drain_executor(struct job *job)
 {
     struct err ignored;
     struct executor *executor = job->options->executor;
@@ -923,22 +788,22 @@ static void drain(struct job *job)
         }
         if (has_batches_out(job)) { wait_for_threads(job); }
     }
-    keep(job, storing);
+    keep_rows(job, storing);
 }
 
 static enum status run_all(struct job *job, struct job_result *result, struct err *err)
 {
     TRY(job_resume(job, err));
-    if (job->journal) { TRY(commit_open(job, err)); }
+    if (job->journal) { TRY(job_commit_open(job, err)); }
     result->before = job->ended && (!job->options->stop || *job->options->stop == 0);
     if (job->ended) { return STATUS_OK; }
     /* In a folder the input may be files that this job has just made. */
     enum status status = job->options->source.glob ? job_check_output(job->options, err) : STATUS_OK;
-    if (status == STATUS_OK) { status = run(job, err); }
-    if (status != STATUS_OK) { drain(job); }
+    if (status == STATUS_OK) { status = run_stages(job, err); }
+    if (status != STATUS_OK) { drain_executor(job); }
     bool stopped = job->stopping || (job->options->stop && *job->options->stop != 0);
     if (status == STATUS_OK && !stopped && job->ending != STATUS_OK) {
-        keep(job, true);
+        keep_rows(job, true);
         *err = job->ending_err;
         status = job->ending;
     }
@@ -966,7 +831,7 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
     }
     job_report(job, true);
     result->progress = job->progress;
-    result->kept = job->commit && job->commit->durable > 0;
+    result->kept = job_has_committed(job);
     if (job->source) {
         snprintf(result->first_duplicate, sizeof result->first_duplicate, "%s", source_first_duplicate(job->source));
     }

@@ -13,129 +13,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "bulk/digest.h"
+#include "bulk/failures.h"
 #include "bulk/journal.h"
 #include "bulk/manifest.h"
 #include "bulk/output/store.h"
 
-void job_report(struct job *job, bool must)
-{
-    uint64_t now_ns = clock_now_ns();
-    if (!job->options->report || !job->source || (!must && now_ns - job->reported_ns < REPORT_MS * NS_PER_MS)) {
-        return;
-    }
-    job->reported_ns = now_ns;
-    job->progress.duplicate_ids = source_duplicates(job->source);
-    job->progress.left_s = -1;
-    if (job->progress.phase == JOB_CHECKING) {
-        job->progress.share = source_share(job->source);
-    } else if (job->progress.phase == JOB_COMPUTING) {
-        job->progress.share = estimate_share(&job->estimate);
-        job->progress.left_s = estimate_left_s(&job->estimate, now_ns);
-    } else {
-        job->progress.share = 1;
-    }
-    job->options->report(job->options->context, &job->progress);
-}
-
-void job_digest_add(XXH3_state_t *digest, const struct document *document)
-{
-    bool good = document->code == ROW_OK;
-    uint64_t head[] = {good, document->id_bytes, document->kept_bytes, document->hash.low, document->hash.high};
-    XXH3_128bits_update(digest, head, good ? sizeof head : sizeof head[0]);
-    if (good && document->id_bytes > 0) { XXH3_128bits_update(digest, document->id, document->id_bytes); }
-    if (good && document->kept_bytes > 0) { XXH3_128bits_update(digest, document->kept, document->kept_bytes); }
-}
-
-struct fingerprint job_fingerprint(const struct document *document)
-{
-    struct fingerprint now = {0};
-    if (document->id_bytes > 0) { now.id = XXH3_64bits(document->id, document->id_bytes); }
-    if (document->code != ROW_OK) { return now; }
-    XXH64_hash_t kept = XXH3_64bits(document->kept, document->kept_bytes);
-    now.content = XXH3_64bits_withSeed(&document->hash, sizeof document->hash, kept) & ~(uint64_t)FINGERPRINT_COPIED;
-    if (now.content == 0) { now.content = ~(uint64_t)FINGERPRINT_COPIED; }
-    return now;
-}
-
-struct hash job_digest_now(const struct job *job)
-{
-    XXH128_hash_t hash = XXH3_128bits_digest(job->digest);
-    return (struct hash){hash.low64, hash.high64};
-}
-
-/* --- Retrying the failed rows of a finished job. Their documents may have been mended meanwhile; all others must be
- * unchanged. If ids show which row belongs to which document, a changed document first makes its row a failed one, in
- * manifest and list. So after a kill the list has all rows that differ from what the manifest's input would give.
- *
- * There is no journal: until the new manifest is written, the old one and the old list of failures are valid, and an
- * interrupted retry begins again. Matrices are written in place; files of lines are copied with new lines where rows
- * were computed, and then renamed. The list of failures is renamed last, after the manifest, which has its hash.
- *
- * The fingerprint of a document is read only if its row is not listed, so it may be written at any time before the new
- * manifest. --- */
-
-enum { LINE_MAX_BYTES = 1 << 30 };
-
-/* A file with a line per row, which is being copied to a new one. */
-struct splice {
-    struct reader old;
-    char *path, *new_path;
-    uint64_t row; /* the row of the next line in `old` */
-    bool open;
-};
-
-/* A row of the list of failures. */
-struct listed {
-    uint64_t row; /* UINT64_MAX: the end of the list */
-    uint64_t document, chunk;
-    bool unread; /* it failed when it was read: its bytes may have changed */
-};
-
-/* The list of failures, which is read in step with the documents. Zero-initialise for an empty one. */
-struct failure_list {
-    struct reader reader;
-    struct record line; /* the line of `next` */
-    struct listed next;
-};
-
-/* The results of an earlier run, read in step with its documents. */
-struct comparison {
-    struct failure_list list;
-    FILE *hashes;         /* NULL: there are none, and only the digest shows whether the input has changed */
-    const char *obstacle; /* why no document may have changed; NULL: a document may, if its id has not */
-    bool lists;           /* write a list that has the changed documents, too: */
-    struct append_file new_list;
-    char *new_path;
-    uint64_t failed, copied; /* listed rows, and other rows that are copies */
-};
-
-struct retry {
-    struct comparison with;
-    struct buffer wanted; /* struct listed: failed chunks whose documents were read but not made into rows yet */
-    size_t wanted_at;
-    uint64_t alone; /* 1 + the last document that had a single row because it was unread; 0: none */
-    struct splice splices[APPEND_FILES];
-    XXH3_state_t *digest; /* of the input as it is now */
-    struct checkpoint before;
-    bool ended; /* the new manifest is written */
-};
-
-static enum status remove_file(const char *path, struct err *err)
+enum status job_remove_file(const char *path, struct err *err)
 {
     if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) { return STATUS_OK; }
     return err_set_errno(err, "cannot remove %s", path);
 }
 
-static bool exists(const char *path)
+bool job_file_exists(const char *path)
 {
     struct stat info;
     return lstat(path, &info) == 0;
 }
 
-static char *with_ending(const char *path)
+char *job_new_path(const char *path)
 {
     struct buffer text = {0};
     buffer_format(&text, "%s.new", path);
@@ -143,426 +40,10 @@ static char *with_ending(const char *path)
     return text.data;
 }
 
-/* Parses `name` and a number at the front of a line. */
-static bool take_number(const char **at, const char *end, const char *name, uint64_t *out)
-{
-    char number[24] = "";
-    size_t length = strlen(name), digits = 0;
-    if ((size_t)(end - *at) < length || memcmp(*at, name, length) != 0) { return false; }
-    for (*at += length; *at < end && digits < 20 && **at >= '0' && **at <= '9'; ++*at) { number[digits++] = **at; }
-    *out = strtoull(number, NULL, 10);
-    return digits > 0;
-}
-
-void job_put_id(struct buffer *to, const struct document *document)
-{
-    if (document->lacks_id) {
-        buffer_string(to, "null");
-    } else if (document->id) {
-        buffer_append(to, document->id, document->id_bytes);
-    } else {
-        buffer_format(to, "%llu", (unsigned long long)document->number);
-    }
-}
-
-/* The members that a retry needs come first: see parse_failure. */
-void job_put_failure(struct buffer *to, const struct output_row *row, bool chunks)
-{
-    const struct document *document = row->document;
-    buffer_format(to, "{\"row\":%llu,", (unsigned long long)row->number);
-    if (chunks) {
-        buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, row->chunk);
-    }
-    buffer_string(to, "\"id\":");
-    job_put_id(to, document);
-    buffer_string(to, ",\"file\":");
-    buffer_json_string(to, document->file, strlen(document->file));
-    buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
-                  failure_name(row->code));
-    const char *text = failure_text(row->code);
-    if (document->code != ROW_OK) {
-        buffer_json_string(to, document->message, document->message_bytes);
-    } else {
-        buffer_json_string(to, text, strlen(text));
-    }
-    buffer_string(to, "}\n");
-}
-
-/* Parses a line that job_put_failure wrote: {"row":12,...,"code":"bad_utf8",... */
-static bool parse_failure(const struct record *line, bool chunks, struct listed *out)
-{
-    const char *at = line->bytes, *end = line->bytes + line->length;
-    if (!take_number(&at, end, "{\"row\":", &out->row)) { return false; }
-    out->document = out->row;
-    out->chunk = 0;
-    if (chunks && (!take_number(&at, end, ",\"document\":", &out->document) ||
-                   !take_number(&at, end, ",\"chunk\":", &out->chunk))) {
-        return false;
-    }
-    out->unread = true;
-    static const enum row_code computed[] = {ROW_NON_FINITE, ROW_F16_RANGE, ROW_NO_TOKENS, ROW_REFUSED};
-    for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
-        char code[48];
-        int length = snprintf(code, sizeof code, ",\"code\":\"%s\",\"message\":", failure_name(computed[i]));
-        out->unread = out->unread && !memmem(line->bytes, line->length, code, (size_t)length);
-    }
-    return out->chunk <= out->row;
-}
-
-static enum status next_failure(const struct job *job, struct failure_list *list, struct err *err)
-{
-    struct listed listed = {.row = UINT64_MAX, .document = UINT64_MAX};
-    TRY(reader_line(&list->reader, &list->line, err));
-    bool first = list->reader.line <= 1;
-    if (list->line.bytes &&
-        (!parse_failure(&list->line, job_has_chunks(job), &listed) || (!first && listed.row <= list->next.row))) {
-        return err_set(err, STATUS_BAD_INPUT, "%s line %llu is not what this job wrote; --overwrite begins again",
-                       job->options->output->failures, (unsigned long long)list->line.line);
-    }
-    list->next = listed;
-    return STATUS_OK;
-}
-
-/* --- Comparing documents with those of an earlier run --- */
-
-/* Begins a comparison with a run of `documents`, of which some rows `failed`. The caller ends it with close_comparison,
- * also after an error. */
-static enum status open_comparison(const struct job *job, uint64_t documents, uint64_t failed, struct comparison *with,
-                                   struct err *err)
-{
-    const struct output *output = job->options->output;
-    struct stat info;
-    with->list.next = (struct listed){.row = UINT64_MAX, .document = UINT64_MAX};
-    if (job->options->plain) { return STATUS_OK; }
-    with->new_path = with_ending(output->failures);
-    if (!with->new_path) { return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output"); }
-    with->hashes = fopen(output->hashes, "rbe");
-    if (with->hashes &&
-        (fstat(fileno(with->hashes), &info) != 0 || (uint64_t)info.st_size < job_pairs_end(APPEND_HASHES, documents))) {
-        fclose(with->hashes);
-        with->hashes = NULL;
-    }
-    if (failed == 0) { return STATUS_OK; }
-    TRY(reader_open(&with->list.reader, output->failures, LINE_MAX_BYTES, NULL, err));
-    return next_failure(job, &with->list, err);
-}
-
-static void close_comparison(struct comparison *with)
-{
-    reader_close(&with->list.reader);
-    if (with->hashes) { fclose(with->hashes); }
-    append_file_close(&with->new_list);
-    free(with->new_path);
-}
-
-/* Finds out whether the next document has changed. Errors: STATUS_BAD_INPUT: it has, but may not. */
-static enum status compare(const struct job *job, struct comparison *with, const struct document *document,
-                           bool *changed, struct err *err)
-{
-    struct fingerprint then, now = job_fingerprint(document);
-    *changed = false;
-    if (!with->hashes) { return STATUS_OK; }
-    if (fread(&then, sizeof then, 1, with->hashes) != 1) {
-        return err_set_errno(err, "cannot read %s", job->options->output->hashes);
-    }
-    if (document->number == with->list.next.document && with->list.next.unread) { return STATUS_OK; }
-    bool copied = then.content & FINGERPRINT_COPIED, same_id = then.id == now.id, fails = now.content == 0;
-    then.content &= ~(uint64_t)FINGERPRINT_COPIED;
-    *changed = then.content != now.content || !(same_id || fails);
-    with->copied += copied && !*changed;
-    bool placed = same_id || (fails && now.id == 0);
-    if (!*changed || (!with->obstacle && placed)) { return STATUS_OK; }
-    const char *why =
-        with->obstacle ? with->obstacle : "; only rows whose ids are in their old places are computed again";
-    return err_set(err, STATUS_BAD_INPUT,
-                   "%s line %llu: the input has changed since this job began: document %llu has %s%s; --overwrite "
-                   "begins again",
-                   strcmp(document->file, "-") == 0 ? "standard input" : document->file,
-                   (unsigned long long)document->line, (unsigned long long)document->number,
-                   placed ? "changed" : "another id", why);
-}
-
-/* Writes the document's line of the new list, if it has one. The file is opened when there is something to write. */
-static enum status list_again(struct job *job, struct comparison *with, const struct document *document, bool changed,
-                              struct err *err)
-{
-    struct buffer *to = &with->new_list.pending;
-    if (changed) {
-        struct document read = *document;
-        read.code = ROW_OK; /* the line only says that it has changed */
-        job_put_failure(to, &(struct output_row){.number = document->number, .document = &read, .code = ROW_CHANGED},
-                        false);
-        job->changed++;
-    } else if (document->number == with->list.next.document) {
-        buffer_append(to, with->list.line.bytes, with->list.line.length);
-        buffer_string(to, "\n");
-    } else {
-        return STATUS_OK;
-    }
-    with->failed++;
-    if (with->new_list.path == NULL && (changed || to->length > 1 << 20)) {
-        struct buffer pending = *to;
-        enum status status = append_file_open(&with->new_list, with->new_path, 0, err);
-        *to = pending;
-        TRY(status);
-    }
-    return to->length > 1 << 20 ? append_file_flush(&with->new_list, err) : STATUS_OK;
-}
-
-/* Reads a document of an earlier run again without computing it. */
-static enum status reread(struct job *job, struct comparison *with, const struct document *document, struct err *err)
-{
-    bool changed, unread = document->number == with->list.next.document && with->list.next.unread;
-    struct document then = *document; /* the document as it was */
-    TRY(compare(job, with, document, &changed, err));
-    if (changed || unread) { then.code = ROW_UNREADABLE; }
-    job_digest_add(job->digest, &then);
-    if (with->lists) { TRY(list_again(job, with, document, changed, err)); }
-    while (document->number == with->list.next.document) { TRY(next_failure(job, &with->list, err)); }
-    return STATUS_OK;
-}
-
-static enum status splice_open(struct job *job, int number, const char *path, struct err *err)
-{
-    struct splice *splice = &job->retry->splices[number];
-    splice->path = strdup(path);
-    splice->new_path = with_ending(path);
-    if (!splice->path || !splice->new_path) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
-    }
-    TRY(reader_open(&splice->old, splice->path, LINE_MAX_BYTES, NULL, err));
-    splice->open = true;
-    return append_file_open(&job->files[number], splice->new_path, 0, err);
-}
-
-/* Copies the lines before that of `row`. */
-static enum status splice_to(struct job *job, int number, uint64_t row, struct err *err)
-{
-    struct splice *splice = &job->retry->splices[number];
-    struct buffer *to = &job->files[number].pending;
-    for (; splice->row < row; splice->row++) {
-        struct record line;
-        TRY(reader_line(&splice->old, &line, err));
-        if (!line.bytes) {
-            return err_set(err, STATUS_BAD_INPUT, "%s has fewer lines than this job wrote; --overwrite begins again",
-                           splice->path);
-        }
-        buffer_append(to, line.bytes, line.length);
-        buffer_string(to, "\n");
-        if (to->length > 1 << 20) { TRY(append_file_flush(&job->files[number], err)); }
-    }
-    return STATUS_OK;
-}
-
-enum status job_retry_line(struct job *job, int number, uint64_t row, struct err *err)
-{
-    struct splice *splice = job->retry ? &job->retry->splices[number] : NULL;
-    struct record old;
-    if (!splice || !splice->open) { return STATUS_OK; }
-    TRY(splice_to(job, number, row, err));
-    splice->row++;
-    return reader_line(&splice->old, &old, err);
-}
-
-/* Replaces the old list by the new one. */
-static enum status adopt_list(const struct output *output, const char *new_list, uint64_t failed, struct err *err)
-{
-    if (failed > 0 && rename(new_list, output->failures) != 0) {
-        return err_set_errno(err, "cannot write %s", output->failures);
-    }
-    if (failed == 0) {
-        TRY(remove_file(output->failures, err));
-        TRY(remove_file(new_list, err));
-    }
-    return file_sync_folder(output->failures, err);
-}
-
-/* Cleans up after a kill between manifest and list, or before a manifest was written. */
-static enum status settle_list(const struct output *output, const struct manifest *manifest, struct err *err)
-{
-    char hex[SHA256_HEX], *new_list = with_ending(output->failures);
-    uint64_t size;
-    struct err ignored;
-    enum status status = STATUS_OK;
-    if (!new_list) { return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output"); }
-    if (!exists(new_list) && (manifest->at.failed > 0 || !exists(output->failures))) {
-        free(new_list);
-        return STATUS_OK;
-    }
-    if (manifest->at.failed == 0 ||
-        (manifest_hash(new_list, hex, &size, &ignored) == STATUS_OK && strcmp(hex, manifest->failures) == 0)) {
-        status = adopt_list(output, new_list, manifest->at.failed, err);
-    } else {
-        status = remove_file(new_list, err);
-    }
-    free(new_list);
-    return status;
-}
-
-static bool reads_standard_input(const struct job *job)
-{
-    const struct source_options *source = &job->options->source;
-    for (size_t i = 0; i < source->operand_count; i++) {
-        if (strcmp(source->operands[i], "-") == 0) { return true; }
-    }
-    return false;
-}
-
-/* The reason why a row of a finished job cannot be computed again when its document has changed; NULL: it can. */
-static const char *find_obstacle(const struct job *job)
-{
-    if (job_has_chunks(job)) { return "; with --chunk no row can be computed alone"; }
-    if (!job->options->ids) { return "; with --id-field only changed rows are computed again"; }
-    return reads_standard_input(job) ? "; standard input cannot be read twice" : NULL;
-}
-
 enum status job_write_manifest(const struct job *job, const char *failures, struct err *err)
 {
     const struct job_options *options = job->options;
     return manifest_write(options->output, options->terms, options->facts, job->store, failures, &job->at, err);
-}
-
-static enum status open_retry(struct job *job, struct err *err)
-{
-    const struct job_options *options = job->options;
-    const struct output *output = options->output;
-    bool lines = output->kind == OUTPUT_JSONL;
-    struct retry *retry = job->retry = calloc(1, sizeof *retry);
-    if (!retry || !(retry->digest = XXH3_createState())) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory to retry");
-    }
-    XXH3_128bits_reset(retry->digest);
-    retry->before = job->at;
-    job->at.failed = 0;
-    job->progress.failed = 0;
-    job->progress.rows = job->at.rows - retry->before.failed;
-    job->progress.copied = job->at.copied;
-    retry->with.obstacle = find_obstacle(job);
-    if (!retry->with.obstacle) { retry->with.obstacle = " while it was read"; } /* changes were found before */
-    TRY(open_comparison(job, job->at.documents, retry->before.failed, &retry->with, err));
-    TRY(append_file_open(&job->files[APPEND_FAILURES], retry->with.new_path, 0, err));
-    if (lines) { TRY(splice_open(job, APPEND_LINES, output->path, err)); }
-    if (job_has_chunks(job) && !lines) { /* these are written in place, like the matrix */
-        uint64_t length = job_pairs_end(APPEND_CHUNKS, job->at.rows);
-        TRY(append_file_open(&job->files[APPEND_CHUNKS], output->chunks, length, err));
-    }
-    if (retry->with.hashes) { /* these, too */
-        uint64_t length = job_pairs_end(APPEND_HASHES, job->at.documents);
-        TRY(append_file_open(&job->files[APPEND_HASHES], output->hashes, length, err));
-    }
-    return options->ids && !lines ? splice_open(job, APPEND_IDS, output->ids, err) : STATUS_OK;
-}
-
-void job_retry_close(struct job *job)
-{
-    struct retry *retry = job->retry;
-    if (!retry) { return; }
-    struct err ignored;
-    if (!retry->ended) {
-        if (retry->with.new_path) { unlink(retry->with.new_path); }
-        enum status removed = job_remove_leftovers(job->options->output, &ignored);
-        (void)removed; /* the next run tries again */
-    }
-    close_comparison(&retry->with);
-    for (int i = 0; i < APPEND_FILES; i++) {
-        reader_close(&retry->splices[i].old);
-        if (!retry->ended && retry->splices[i].new_path) { unlink(retry->splices[i].new_path); }
-        free(retry->splices[i].path);
-        free(retry->splices[i].new_path);
-    }
-    XXH3_freeState(retry->digest);
-    buffer_free(&retry->wanted);
-    free(retry);
-}
-
-bool job_retry_at_end(const struct job *job)
-{
-    return job->retry && job->progress.documents == job->retry->before.documents;
-}
-
-enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err)
-{
-    struct retry *retry = job->retry;
-    struct failure_list *list = &retry->with.list;
-    bool changed;
-    TRY(compare(job, &retry->with, document, &changed, err)); /* it has not, because there is an obstacle */
-    *wanted = document->number == list->next.document;
-    struct document then = *document; /* as it was when the job was finished */
-    if (*wanted && list->next.unread) { then.code = ROW_UNREADABLE; }
-    job_digest_add(job->digest, &then);
-    job_digest_add(retry->digest, document);
-    document->first_row = list->next.row - list->next.chunk;
-    while (document->number == list->next.document) {
-        if (job_has_chunks(job)) { buffer_append(&retry->wanted, &list->next, sizeof list->next); }
-        TRY(next_failure(job, list, err));
-    }
-    return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
-}
-
-/* The next listed row to retry, or NULL. */
-static const struct listed *next_wanted(struct retry *retry)
-{
-    if (retry->wanted_at * sizeof(struct listed) == retry->wanted.length) {
-        retry->wanted_at = retry->wanted.length = 0;
-    }
-    const struct listed *wanted = (const struct listed *)(const void *)retry->wanted.data;
-    return retry->wanted.length == 0 ? NULL : &wanted[retry->wanted_at];
-}
-
-enum status job_retry_row(struct job *job, struct output_row *row, struct err *err)
-{
-    struct retry *retry = job->retry;
-    if (!retry || !job_has_chunks(job)) { return STATUS_OK; }
-    const struct listed *next = next_wanted(retry);
-    if (row->chunk > 0 && retry->alone == row->document->number + 1) {
-        return err_set(
-            err, STATUS_BAD_INPUT,
-            "%s line %llu: the document had one row, and now it has several chunks; --overwrite begins again",
-            row->document->file, (unsigned long long)row->document->line);
-    }
-    if (!next || next->row != row->number) {
-        row->state = STATE_KEPT;
-        return STATUS_OK;
-    }
-    retry->wanted_at++;
-    if (next->unread) { retry->alone = row->document->number + 1; }
-    return STATUS_OK;
-}
-
-/* Checks, once everything was read, that the documents that had not failed are unchanged. */
-static enum status check_input(struct job *job, struct err *err)
-{
-    const struct checkpoint *before = &job->retry->before;
-    if (job->progress.documents == before->documents && hash_equal(job_digest_now(job), before->digest)) {
-        return STATUS_OK;
-    }
-    return err_set(err, STATUS_BAD_INPUT,
-                   "the input has changed in other places than those that failed; --overwrite begins again");
-}
-
-enum status job_retry_end(struct job *job, struct err *err)
-{
-    const struct output *output = job->options->output;
-    struct retry *retry = job->retry;
-    TRY(check_input(job, err));
-    XXH128_hash_t digest = XXH3_128bits_digest(retry->digest);
-    job->at.documents = retry->before.documents;
-    job->at.rows = retry->before.rows;
-    job->at.digest = (struct hash){digest.low64, digest.high64};
-    for (int i = 0; i < APPEND_FILES; i++) { TRY(append_file_flush(&job->files[i], err)); }
-    for (int i = 0; i < APPEND_FILES; i++) {
-        if (retry->splices[i].open) { TRY(splice_to(job, i, job->at.rows, err)); }
-        TRY(append_file_sync(&job->files[i], err));
-        if (retry->splices[i].open && rename(retry->splices[i].new_path, retry->splices[i].path) != 0) {
-            return err_set_errno(err, "cannot write %s", retry->splices[i].path);
-        }
-    }
-    TRY(file_sync_folder(output->failures, err));
-    TRY(job_remove_leftovers(output, err));
-    TRY(store_sync(job->store, err));
-    TRY(job_write_manifest(job, retry->with.new_path, err));
-    retry->ended = true;
-    return adopt_list(output, retry->with.new_path, job->at.failed, err);
 }
 
 /* Called with a file that a job may have made. */
@@ -586,8 +67,8 @@ static enum status each_shard(const char *folder, file_visit *visit, void *conte
 
 enum status job_remove_leftovers(const struct output *output, struct err *err)
 {
-    TRY(remove_file(output->journal, err));
-    TRY(remove_file(output->scratch, err));
+    TRY(job_remove_file(output->journal, err));
+    TRY(job_remove_file(output->scratch, err));
     if (rmdir(output->job) == 0 || errno == ENOENT || errno == ENOTDIR) { return STATUS_OK; }
     return err_set_errno(err, "cannot remove %s", output->job);
 }
@@ -606,13 +87,13 @@ static enum status each_file(const struct output *output, file_visit *visit, voi
         if (snprintf(path, sizeof path, "%s.new", half[i]) < PATH_MAX) { TRY(visit(context, path, err)); }
     }
     if (output->kind != OUTPUT_SHARDS) { return visit(context, output->path, err); }
-    return exists(output->path) ? each_shard(output->path, visit, context, err) : STATUS_OK;
+    return job_file_exists(output->path) ? each_shard(output->path, visit, context, err) : STATUS_OK;
 }
 
 static enum status remove_one(void *context, const char *path, struct err *err)
 {
     (void)context;
-    return remove_file(path, err);
+    return job_remove_file(path, err);
 }
 
 static enum status remove_all(const struct output *output, struct err *err)
@@ -685,7 +166,7 @@ static enum status skip(struct job *job, struct comparison *with, uint64_t docum
         bool more = false;
         TRY(source_next(job->source, &document, &more, err));
         if (!more) { break; }
-        TRY(reread(job, with, &document, err));
+        TRY(comparison_reread(job, with, &document, err));
         job->progress.documents++;
         if (job->progress.documents % STEP == 0) { job_report(job, false); }
         if (job->options->stop && *job->options->stop != 0) { return STATUS_OK; }
@@ -727,12 +208,12 @@ static enum status end_list(struct job *job, struct comparison *with, struct err
 static enum status check_finished(struct job *job, struct err *err)
 {
     const struct checkpoint at = job->at;
-    struct comparison with = {.obstacle = find_obstacle(job)};
-    if (job->tries_failed && at.failed > 0 && reads_standard_input(job)) {
+    struct comparison with = {.obstacle = job_retry_obstacle(job)};
+    if (job->tries_failed && at.failed > 0 && job_reads_standard_input(job)) {
         job->retries = true; /* the retry compares while it reads */
         return STATUS_OK;
     }
-    enum status status = open_comparison(job, at.documents, at.failed, &with, err);
+    enum status status = comparison_open(job, at.documents, at.failed, &with, err);
     if (!job->tries_failed && !with.obstacle) { with.obstacle = ""; }
     with.lists = with.hashes && !with.obstacle;
     if (status == STATUS_OK) { status = skip(job, &with, at.documents, at.digest, err); }
@@ -740,7 +221,7 @@ static enum status check_finished(struct job *job, struct err *err)
     job->retries = good && job->tries_failed && (at.failed > 0 || job->changed > 0);
     if (job->retries && job->changed > 0) { status = end_list(job, &with, err); }
     if (with.new_list.path && (status != STATUS_OK || !job->retries || job->changed == 0)) { unlink(with.new_path); }
-    close_comparison(&with);
+    comparison_close(&with);
     if (status != STATUS_OK || !job->retries) { return status; }
     source_close(job->source); /* the input is read once more */
     job->source = NULL;
@@ -765,7 +246,7 @@ static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
     paths[APPEND_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
     paths[APPEND_CHUNKS] = job_has_chunks(job) && !lines ? output->chunks : NULL;
     /* If earlier documents were done without hashes, there are none for later ones, either. */
-    bool hashes = !options->plain && (job->at.documents == 0 || exists(output->hashes));
+    bool hashes = !options->plain && (job->at.documents == 0 || job_file_exists(output->hashes));
     paths[APPEND_HASHES] = hashes ? output->hashes : NULL;
 }
 
@@ -808,7 +289,7 @@ static enum status unfinish(struct job *job, struct err *err)
     TRY(status);
     TRY(file_sync_folder(output->journal, err));
     TRY(file_sync_folder(output->job, err));
-    TRY(remove_file(output->manifest, err));
+    TRY(job_remove_file(output->manifest, err));
     return file_sync_folder(output->manifest, err);
 }
 
@@ -834,8 +315,8 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     }
     job->at = manifest.at;
     if (status == STATUS_OK) { status = job_remove_leftovers(output, err); } /* a kill after the manifest left them */
-    if (status == STATUS_OK) { status = settle_list(output, &manifest, err); }
-    if (status == STATUS_OK && !exists(first_file(output, room))) {
+    if (status == STATUS_OK) { status = failure_list_settle(output, &manifest, err); }
+    if (status == STATUS_OK && !job_file_exists(first_file(output, room))) {
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
@@ -947,7 +428,7 @@ static enum status open_journal(struct job *job, struct err *err)
     const struct output *output = options->output;
     char room[PATH_MAX];
     const char *first = first_file(output, room);
-    if (!exists(output->journal) && exists(first)) {
+    if (!job_file_exists(output->journal) && job_file_exists(first)) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s exists already, and there is no job to resume; --overwrite deletes it", first);
     }
@@ -986,12 +467,12 @@ void job_forget(struct job *job)
     append_paths(job, paths);
     bool removed = true;
     for (int i = 0; i < APPEND_FILES; i++) {
-        removed = removed && (!paths[i] || remove_file(paths[i], &ignored) == STATUS_OK);
+        removed = removed && (!paths[i] || job_remove_file(paths[i], &ignored) == STATUS_OK);
     }
     const char *vectors = output->kind == OUTPUT_JSONL ? output->scratch : first_file(output, room);
-    removed = removed && remove_file(vectors, &ignored) == STATUS_OK;
+    removed = removed && job_remove_file(vectors, &ignored) == STATUS_OK;
     /* This comes last: files without a journal would count as another job's. */
-    if (removed && remove_file(output->journal, &ignored) == STATUS_OK) { rmdir(output->job); }
+    if (removed && job_remove_file(output->journal, &ignored) == STATUS_OK) { rmdir(output->job); }
 }
 
 /* Counts the work of an earlier run. */
@@ -1009,14 +490,14 @@ static enum status begin_retry(struct job *job, struct err *err)
     if (output->kind == OUTPUT_JSONL) { TRY(file_make_folder(output->job, err)); }
     TRY(open_store(job, err));
     if (job->changed > 0) {
-        char *new_list = with_ending(output->failures);
+        char *new_list = job_new_path(output->failures);
         if (!new_list) { return err_set(err, STATUS_NO_MEMORY, "no memory to retry"); }
         enum status status = job_write_manifest(job, new_list, err);
-        if (status == STATUS_OK) { status = adopt_list(output, new_list, job->at.failed, err); }
+        if (status == STATUS_OK) { status = failure_list_adopt(output, new_list, job->at.failed, err); }
         free(new_list);
         TRY(status);
     }
-    return open_retry(job, err);
+    return job_retry_open(job, err);
 }
 
 enum status job_resume(struct job *job, struct err *err)
@@ -1042,8 +523,8 @@ enum status job_resume(struct job *job, struct err *err)
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;
     struct comparison with = {.obstacle = ""};
-    enum status status = open_comparison(job, job->at.documents, 0, &with, err);
+    enum status status = comparison_open(job, job->at.documents, 0, &with, err);
     if (status == STATUS_OK) { status = skip(job, &with, job->at.documents, job->at.digest, err); }
-    close_comparison(&with);
+    comparison_close(&with);
     return status;
 }
