@@ -3,8 +3,6 @@
 #include "bulk/input/source.h"
 
 #include <errno.h>
-#include <fnmatch.h>
-#include <fts.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,138 +17,15 @@
 #include "bulk/dedup.h"
 #include "bulk/input/csv.h"
 #include "bulk/input/json.h"
+#include "bulk/input/operands.h"
 #include "bulk/input/sniff.h"
-
-/* --- The walk over the operands --- */
-
-/* The files that the operands name, in a fixed order: operands as given, files of a folder sorted by name. A folder is
- * walked twice, once for sizes and once for files, so that no list of names is held. */
-struct files {
-    char *const *operands; /* [count] */
-    size_t count, next;
-    const char *glob;     /* of the names of files in folders; NULL: *.txt and *.md */
-    FTS *walk;            /* of the folder that is being read */
-    uint64_t total_bytes; /* of all files; 0: unknown */
-};
-
-/* A file that was found. */
-struct file_name {
-    const char *path; /* valid until the next call; NULL: no more */
-    bool in_folder;
-};
-
-static int by_name(const FTSENT **a, const FTSENT **b)
-{
-    return strcmp((*a)->fts_name, (*b)->fts_name);
-}
-
-static bool wanted(const struct files *files, const char *name)
-{
-    if (files->glob) { return fnmatch(files->glob, name, FNM_PERIOD) == 0; }
-    return fnmatch("*.txt", name, FNM_PERIOD) == 0 || fnmatch("*.md", name, FNM_PERIOD) == 0;
-}
-
-static enum status walk_open(struct files *files, char *folder, struct err *err)
-{
-    char *const roots[] = {folder, NULL};
-    files->walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
-    return files->walk ? STATUS_OK : err_set_errno(err, "cannot read %s", folder);
-}
-
-static void walk_close(struct files *files)
-{
-    if (files->walk) { fts_close(files->walk); }
-    files->walk = NULL;
-}
-
-/* The next wanted file of the walk, or NULL at its end. A dangling link is given out, too, so that it is listed as
- * unreadable. */
-static enum status walk_next(struct files *files, FTSENT **out, struct err *err)
-{
-    for (;;) {
-        errno = 0;
-        FTSENT *entry = *out = fts_read(files->walk);
-        if (!entry) { return errno == 0 ? STATUS_OK : err_set_errno(err, "cannot read a folder"); }
-        if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR) {
-            errno = entry->fts_errno;
-            return err_set_errno(err, "cannot read %s", entry->fts_path);
-        }
-        bool hidden = entry->fts_name[0] == '.' && entry->fts_level > 0;
-        if (entry->fts_info == FTS_D && hidden) { fts_set(files->walk, entry, FTS_SKIP); }
-        bool file = entry->fts_info == FTS_F || entry->fts_info == FTS_NS || entry->fts_info == FTS_SLNONE;
-        if (file && wanted(files, entry->fts_name)) { return STATUS_OK; }
-    }
-}
-
-static enum status add_folder(struct files *files, char *folder, struct err *err)
-{
-    TRY(walk_open(files, folder, err));
-    FTSENT *entry;
-    enum status status;
-    while ((status = walk_next(files, &entry, err)) == STATUS_OK && entry) {
-        files->total_bytes += entry->fts_info == FTS_F ? (uint64_t)entry->fts_statp->st_size : 0;
-    }
-    walk_close(files);
-    return status;
-}
-
-/* Looks at every operand and every file in folders, so that missing ones are known before anything is computed. */
-static enum status files_open(struct files *files, char *const *operands, size_t count, const char *glob,
-                              struct err *err)
-{
-    *files = (struct files){.operands = operands, .count = count, .glob = glob};
-    bool known = true;
-    for (size_t i = 0; i < count; i++) {
-        struct stat info;
-        if (strcmp(operands[i], "-") == 0) {
-            known = false;
-            continue;
-        }
-        if (stat(operands[i], &info) != 0) { return err_set_errno(err, "cannot open %s", operands[i]); }
-        if (S_ISDIR(info.st_mode)) {
-            TRY(add_folder(files, operands[i], err));
-        } else if (S_ISREG(info.st_mode)) {
-            files->total_bytes += (uint64_t)info.st_size;
-        } else {
-            known = false;
-        }
-    }
-    files->total_bytes = known ? files->total_bytes : 0;
-    return STATUS_OK;
-}
-
-/* Finds the next file. Follows links, but reads a folder that links to itself only once. */
-static enum status files_next(struct files *files, struct file_name *out, struct err *err)
-{
-    *out = (struct file_name){0};
-    for (;;) {
-        if (files->walk) {
-            FTSENT *entry;
-            TRY(walk_next(files, &entry, err));
-            if (entry) {
-                *out = (struct file_name){.path = entry->fts_path, .in_folder = true};
-                return STATUS_OK;
-            }
-            walk_close(files);
-        }
-        if (files->next == files->count) { return STATUS_OK; }
-        char *operand = files->operands[files->next++];
-        struct stat info;
-        if (strcmp(operand, "-") != 0 && stat(operand, &info) == 0 && S_ISDIR(info.st_mode)) {
-            TRY(walk_open(files, operand, err));
-            continue;
-        }
-        *out = (struct file_name){.path = operand};
-        return STATUS_OK;
-    }
-}
 
 /* A record may be larger than its text by this factor and these bytes: for escapes, and other fields. */
 enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
 
 struct source {
     struct source_options options;
-    struct files files;
+    struct operands operands;
     struct file_name file; /* the open one; path NULL: none */
     enum source_format format;
     struct reader reader;
@@ -200,7 +75,7 @@ static void note_file(struct source *source, const char *kind, const char *json,
 
 /* Sets a document's code and message; the message lives until the next one. */
 PRINTF_LIKE(4, 5)
-static void fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
+static void fail_document(struct source *source, struct document *out, enum row_code code, const char *format, ...)
 {
     char message[256];
     va_list args;
@@ -228,10 +103,10 @@ static void fail_json(struct source *source, struct document *out, enum pick_pro
         [PICK_BAD_UTF8] = {ROW_BAD_UTF8, "not UTF-8"},
     };
     if (problem == PICK_NOT_OBJECT) {
-        fail(source, out, said[problem].code, "%s", said[problem].text);
+        fail_document(source, out, said[problem].code, "%s", said[problem].text);
     } else {
-        fail(source, out, said[problem].code, "%s at byte %zu of the %s", said[problem].text, at + 1,
-             source->array == NO_ARRAY ? "line" : "array's element");
+        fail_document(source, out, said[problem].code, "%s at byte %zu of the %s", said[problem].text, at + 1,
+                      source->array == NO_ARRAY ? "line" : "array's element");
     }
 }
 
@@ -376,8 +251,8 @@ static enum status read_json(struct source *source, struct document *out, bool *
     out->line = record.line;
     if (!*found) { return STATUS_OK; }
     if (record.too_large) {
-        fail(source, out, ROW_TOO_LARGE, "the %s is longer than 8 times --max-text-bytes",
-             source->array == NO_ARRAY ? "line" : "array's element");
+        fail_document(source, out, ROW_TOO_LARGE, "the %s is longer than 8 times --max-text-bytes",
+                      source->array == NO_ARRAY ? "line" : "array's element");
         return STATUS_OK;
     }
     enum pick_problem problem =
@@ -483,7 +358,7 @@ static enum status refuse_separator(const struct source *source, struct err *err
 }
 
 /* Finds the columns of the recipe's fields. */
-static enum status bind(struct source *source, struct err *err)
+static enum status bind_columns(struct source *source, struct err *err)
 {
     const struct recipe *recipe = source->options.recipe;
     for (uint32_t f = 0; f < recipe->field_count; f++) {
@@ -528,8 +403,8 @@ static enum status make_row(struct source *source, struct document *out, struct 
     const struct recipe *recipe = source->options.recipe;
     struct value values[RECIPE_FIELDS_MAX];
     if (source->fields.count != source->column_count) {
-        fail(source, out, ROW_BAD_CSV, "%u fields, where the first line has %u", source->fields.count,
-             source->column_count);
+        fail_document(source, out, ROW_BAD_CSV, "%u fields, where the first line has %u", source->fields.count,
+                      source->column_count);
         return STATUS_OK;
     }
     for (uint32_t f = 0; f < recipe->field_count; f++) { values[f] = source->fields.values[source->columns[f]]; }
@@ -542,11 +417,11 @@ static bool check_record(struct source *source, const struct record *record, siz
     size_t valid = record->too_large ? 0 : utf8_valid_prefix(record->bytes, record->length);
     if (!record->too_large && broken == 0 && valid == record->length) { return true; }
     if (record->too_large) {
-        fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
+        fail_document(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
     } else if (broken > 0) {
-        fail(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", broken);
+        fail_document(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", broken);
     } else {
-        fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
+        fail_document(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
     }
     return false;
 }
@@ -567,7 +442,7 @@ static enum status read_csv(struct source *source, struct document *out, bool *f
                            (unsigned long long)record.line, (int)out->message_bytes, out->message);
         }
         TRY(csv_split(record.bytes, record.length, separator, &source->fields, err));
-        if (source->column_count == 0) { TRY(bind(source, err)); }
+        if (source->column_count == 0) { TRY(bind_columns(source, err)); }
         if (!header) { return make_row(source, out, err); }
     }
 }
@@ -580,7 +455,7 @@ const char *const source_format_names[] = {
 };
 
 /* "a/b.jsonl.gz" and "a/b.JSONL" have the ending ".jsonl". */
-static bool named(const char *path, const char *ending)
+static bool has_ending(const char *path, const char *ending)
 {
     static const char *const packed[] = {".gz", ".zst", ".xz", ".bz2", ".lz4", ".lz"};
     size_t length = strlen(path), end = strlen(ending);
@@ -596,8 +471,11 @@ static bool named(const char *path, const char *ending)
 
 static enum source_format format_by_name(const char *path)
 {
-    bool json = named(path, ".jsonl") || named(path, ".ndjson") || named(path, ".json");
-    return json ? FORMAT_JSONL : named(path, ".csv") ? FORMAT_CSV : named(path, ".tsv") ? FORMAT_TSV : FORMAT_AUTO;
+    bool json = has_ending(path, ".jsonl") || has_ending(path, ".ndjson") || has_ending(path, ".json");
+    return json                       ? FORMAT_JSONL
+           : has_ending(path, ".csv") ? FORMAT_CSV
+           : has_ending(path, ".tsv") ? FORMAT_TSV
+                                      : FORMAT_AUTO;
 }
 
 static enum source_format format_of(const struct source_options *options, const struct file_name *file)
@@ -635,7 +513,7 @@ static enum status check_options(const struct source_options *options, const str
 static enum status look_inside(struct source *source, struct err *err);
 
 /* Looks at the content of a file before anything is computed. */
-static enum status peek(struct source *source, const struct file_name *file, struct err *err)
+static enum status peek_file(struct source *source, const struct file_name *file, struct err *err)
 {
     source->file = *file;
     source->format = format_of(&source->options, file);
@@ -651,19 +529,19 @@ static enum status peek(struct source *source, const struct file_name *file, str
 static enum status check_names(struct source *source, struct err *err)
 {
     const struct source_options *options = &source->options;
-    struct files files;
+    struct operands operands;
     struct file_name file = {0};
     bool option = options->recipe && (options->recipe->option || options->headerless);
     if (!option && !options->lines_only) { return STATUS_OK; }
-    TRY(files_open(&files, options->operands, options->operand_count, options->glob, err));
+    TRY(operands_open(&operands, options->operands, options->operand_count, options->glob, err));
     enum status status;
-    while ((status = files_next(&files, &file, err)) == STATUS_OK && file.path) {
+    while ((status = operands_next(&operands, &file, err)) == STATUS_OK && file.path) {
         struct stat info; /* a pipe can be read only once */
         bool seen = !file.in_folder && stat(file.path, &info) == 0 && S_ISREG(info.st_mode);
         if (option) { status = check_options(options, &file, err); }
         if (seen && (options->lines_only || status != STATUS_OK)) {
             struct err why;
-            enum status inside = peek(source, &file, &why); /* its kind says more than its name */
+            enum status inside = peek_file(source, &file, &why); /* its kind says more than its name */
             if (inside != STATUS_OK) {
                 *err = why;
                 status = inside;
@@ -671,7 +549,7 @@ static enum status check_names(struct source *source, struct err *err)
         }
         if (status != STATUS_OK) { break; }
     }
-    walk_close(&files);
+    operands_close(&operands);
     return status;
 }
 
@@ -692,10 +570,10 @@ static bool is_among(const char *path, const struct file_id *files, size_t count
 enum status source_refuse(const struct source_options *options, const struct file_id *ids, size_t count,
                           struct err *err)
 {
-    struct files files = {.operands = options->operands, .count = options->operand_count, .glob = options->glob};
+    struct operands operands = {.paths = options->operands, .count = options->operand_count, .glob = options->glob};
     struct file_name file = {0};
     enum status status = STATUS_OK;
-    while (count > 0 && (status = files_next(&files, &file, err)) == STATUS_OK && file.path) {
+    while (count > 0 && (status = operands_next(&operands, &file, err)) == STATUS_OK && file.path) {
         if (is_among(file.path, ids, count)) {
             status = err_set(err, STATUS_BAD_INPUT,
                              "%s is an input, and a file that this job would write or delete; name another --output",
@@ -703,7 +581,7 @@ enum status source_refuse(const struct source_options *options, const struct fil
             break;
         }
     }
-    walk_close(&files);
+    operands_close(&operands);
     return status;
 }
 
@@ -714,7 +592,7 @@ enum status source_open(const struct source_options *options, struct source **ou
     source->options = *options;
     enum status status = check_names(source, err);
     if (status == STATUS_OK) {
-        status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
+        status = operands_open(&source->operands, options->operands, options->operand_count, options->glob, err);
     }
     if (status == STATUS_OK && options->recipe && options->recipe->has_id) {
         status = dedup_open(DEDUP_ROWS_DEFAULT, &source->ids, err);
@@ -740,7 +618,7 @@ void source_close(struct source *source)
 {
     if (!source) { return; }
     close_file(source);
-    walk_close(&source->files);
+    operands_close(&source->operands);
     dedup_close(source->ids);
     recipe_scratch_free(&source->scratch);
     free(source->fields.values);
@@ -754,7 +632,7 @@ void source_close(struct source *source)
 
 double source_share(const struct source *source)
 {
-    uint64_t total = source->files.total_bytes;
+    uint64_t total = source->operands.total_bytes;
     uint64_t read = source->read_bytes + (source->reader.stream ? stream_raw_bytes(source->reader.stream) : 0);
     double share = total == 0 ? -1 : read < total ? (double)read / (double)total : 1;
     double counted = source->options.limit > 0 ? (double)source->documents / (double)source->options.limit : -1;
@@ -821,7 +699,7 @@ static enum status look_inside(struct source *source, struct err *err)
     enum sniffed kind = length > 0 ? sniff(ahead.bytes, length, &name, &way) : SNIFF_TEXT;
     bool guessed = source->options.format == FORMAT_AUTO && source->format == FORMAT_LINES;
     bool table = source->options.lines_only && guessed && format_by_name(path) != FORMAT_AUTO;
-    bool json = guessed && kind != SNIFF_TEXT && !named(path, ".txt") && !named(path, ".md");
+    bool json = guessed && kind != SNIFF_TEXT && !has_ending(path, ".txt") && !has_ending(path, ".md");
     source->array = NO_ARRAY;
     if (kind == SNIFF_OTHER) { return refuse_kind(source, name, way, err); }
     if (source->options.lines_only && (table || json)) {
@@ -857,7 +735,7 @@ static void put_name(struct source *source, struct document *out)
  * kind that is not read, becomes a failed document. */
 static enum status open_next(struct source *source, struct document *out, struct err *err)
 {
-    TRY(files_next(&source->files, &source->file, err));
+    TRY(operands_next(&source->operands, &source->file, err));
     if (!source->file.path) { return STATUS_OK; }
     source->format = format_of(&source->options, &source->file);
     source->column_count = 0;
@@ -878,7 +756,7 @@ static enum status open_next(struct source *source, struct document *out, struct
     }
     *out = (struct document){.file = source->file.path, .line = 1};
     put_name(source, out);
-    fail(source, out, ROW_UNREADABLE, "%s", why.message);
+    fail_document(source, out, ROW_UNREADABLE, "%s", why.message);
     return STATUS_OK;
 }
 
@@ -891,7 +769,7 @@ static enum status read_line(struct source *source, struct document *out, bool *
     out->text = record.bytes;
     out->text_bytes = record.length;
     out->line = record.line;
-    if (record.too_large) { fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE)); }
+    if (record.too_large) { fail_document(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE)); }
     return STATUS_OK;
 }
 
@@ -904,7 +782,7 @@ static enum status read_document(struct source *source, struct document *out, bo
     out->text = record.bytes ? record.bytes : "";
     out->text_bytes = record.length;
     out->line = 1;
-    if (record.too_large) { fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE)); }
+    if (record.too_large) { fail_document(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE)); }
     put_name(source, out);
     return STATUS_OK;
 }
@@ -933,11 +811,11 @@ static void check_text(struct source *source, struct document *out)
     if (out->code != ROW_OK) { return; }
     size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
     if (out->text_bytes > source->options.max_text_bytes) {
-        fail(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));
+        fail_document(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));
     } else if (valid < out->text_bytes) {
-        fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu; convert the file first (iconv)", valid + 1);
+        fail_document(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu; convert the file first (iconv)", valid + 1);
     } else if (out->text_bytes == 0 && !source->options.empty_texts) {
-        fail(source, out, ROW_EMPTY_TEXT, "%s", failure_text(ROW_EMPTY_TEXT));
+        fail_document(source, out, ROW_EMPTY_TEXT, "%s", failure_text(ROW_EMPTY_TEXT));
     }
 }
 
