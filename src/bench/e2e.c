@@ -42,8 +42,8 @@ static void add_row(struct bench *bench, uint32_t tokens, bool batching, const s
                                 1e6 * result->cpu_s / (double)load->sent, result->peak_mb});
 }
 
-static enum status measure(struct bench *bench, const struct texts *texts, bool batching, double offered,
-                           double *texts_per_s, struct err *err)
+static enum status measure_point(struct bench *bench, const struct texts *texts, bool batching, double offered,
+                                 double *texts_per_s, struct err *err)
 {
     static const char *const one_by_one[] = {"--max-batch-rows", "1", NULL}, *const as_configured[] = {NULL};
     struct trial trial = {.stage = &bench->stage,
@@ -70,12 +70,12 @@ static enum status measure_length(struct bench *bench, size_t at, struct err *er
                                : texts_open(bench->model, (uint32_t)bench->lengths.items[at], &texts, err);
     double rate = (double)bench->options->rate, at_rate;
     if (status == STATUS_OK && bench->options->full) {
-        status = measure(bench, &texts, true, NAN, &bench->on[at], err);
+        status = measure_point(bench, &texts, true, NAN, &bench->on[at], err);
     }
     if (status == STATUS_OK && bench->options->full && bench->options->alone) {
-        status = measure(bench, &texts, false, NAN, &bench->off[at], err);
+        status = measure_point(bench, &texts, false, NAN, &bench->off[at], err);
     }
-    if (status == STATUS_OK && rate > 0) { status = measure(bench, &texts, true, rate, &at_rate, err); }
+    if (status == STATUS_OK && rate > 0) { status = measure_point(bench, &texts, true, rate, &at_rate, err); }
     texts_close(&texts);
     return status;
 }
@@ -83,7 +83,7 @@ static enum status measure_length(struct bench *bench, size_t at, struct err *er
 static const struct column ratio_columns[] = {
     {"tokens", "tokens", 0}, {"on_per_s", "on/s", 1}, {"off_per_s", "off/s", 1}, {"ratio", "on/off", 2}};
 
-static void compare(struct bench *bench)
+static void compare_batching(struct bench *bench)
 {
     report_table(bench->report, "batching", ratio_columns, sizeof ratio_columns / sizeof ratio_columns[0]);
     for (size_t i = 0; i < bench->lengths.count; i++) {
@@ -93,8 +93,8 @@ static void compare(struct bench *bench)
     }
 }
 
-static enum status run(struct bench *bench, const struct config *config, const volatile sig_atomic_t *stop,
-                       struct err *err)
+static enum status run_points(struct bench *bench, const struct config *config, const volatile sig_atomic_t *stop,
+                              struct err *err)
 {
     const struct bench_e2e_options *options = bench->options;
     TRY(numbers_parse("--tokens", options->input ? "0" : options->tokens, 0, 1 << 20, &bench->lengths, err));
@@ -105,7 +105,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
     report_number(bench->report, "threads", bench->threads, 0);
     report_table(bench->report, "runs", run_columns, sizeof run_columns / sizeof run_columns[0]);
     for (size_t i = 0; i < bench->lengths.count; i++) { TRY(measure_length(bench, i, err)); }
-    if (options->full && options->alone) { compare(bench); }
+    if (options->full && options->alone) { compare_batching(bench); }
     return STATUS_OK;
 }
 
@@ -114,7 +114,7 @@ enum status bench_e2e(const struct config *config, const struct bench_e2e_option
 {
     struct bench bench = {.options = options, .report = report, .threads = config_threads(config)};
     if (!options->full && options->rate == 0) { return err_set(err, STATUS_BAD_INPUT, "--no-full needs --rate"); }
-    enum status status = run(&bench, config, stop, err);
+    enum status status = run_points(&bench, config, stop, err);
     stage_close(&bench.stage);
     if (bench.model) { model_close(bench.model); }
     return status;

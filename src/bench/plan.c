@@ -117,7 +117,7 @@ static enum status redis_first(const struct load_plan *plan, struct err *err)
         plan->rate, redis_most(plan), plan->simulation.costs.redis_ns / 1e3);
 }
 
-static enum status check(const struct load_plan *plan, const struct planned *out, struct err *err)
+static enum status check_plan(const struct load_plan *plan, const struct planned *out, struct err *err)
 {
     double least = ceil(plan->rate / out->most[LIMIT_ENGINE]);
     if (plan->rate >= busy_most * redis_most(plan)) { return redis_first(plan, err); }
@@ -166,7 +166,7 @@ enum status plan_find(const struct load_plan *plan, struct planned *out, struct 
     bool holds;
     *out = (struct planned){0};
     TRY(measure_worker(plan, out, err));
-    TRY(check(plan, out, err));
+    TRY(check_plan(plan, out, err));
     TRY(plan->workers > 0 ? try_workers(plan, plan->workers, out, &holds, err) : search(plan, out, err));
     out->most[LIMIT_ENGINE] *= out->best.workers;
     out->most[LIMIT_REDIS] = redis_most(plan);
@@ -407,7 +407,8 @@ static enum status measure_threads(const struct config *config, struct measured 
     return status;
 }
 
-static enum status measure(const struct config *config, const char *lengths, struct measured *of, struct err *err)
+static enum status measure_engine(const struct config *config, const char *lengths, struct measured *of,
+                                  struct err *err)
 {
     struct simulated_costs *costs = &of->simulation.costs;
     struct compute_state capacity = {0};
@@ -526,7 +527,8 @@ static enum status parse_p99(const char *text, double *out_ns, struct err *err)
     return STATUS_OK;
 }
 
-static enum status parse(const struct plan_options *options, struct load_plan *plan, double *price, struct err *err)
+static enum status parse_options(const struct plan_options *options, struct load_plan *plan, double *price,
+                                 struct err *err)
 {
     *price = NAN;
     plan->rate = (double)options->rate;
@@ -550,8 +552,8 @@ enum status plan_run(const struct config *config, const struct plan_options *opt
     struct measured measured = {0};
     struct planned planned = {0};
     double price;
-    TRY(parse(options, &plan, &price, err));
-    enum status status = measure(config, options->lengths, &measured, err);
+    TRY(parse_options(options, &plan, &price, err));
+    enum status status = measure_engine(config, options->lengths, &measured, err);
     if (status == STATUS_OK) {
         plan.simulation = measured.simulation;
         plan.simulation.costs.beside_ns = (double)options->beside_us * 1e3;

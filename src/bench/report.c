@@ -94,7 +94,7 @@ void report_number(struct report *report, const char *key, double value, int dec
 }
 
 /* Prints a cell: texts are aligned to the left of their column, numbers to the right. */
-static void show(const struct report *report, const struct column *column, const char *text)
+static void show_cell(const struct report *report, const struct column *column, const char *text)
 {
     int width = (int)strlen(column->title);
     width = width < COLUMN_WIDTH ? COLUMN_WIDTH : width;
@@ -111,7 +111,7 @@ void report_table(struct report *report, const char *key, const struct column *c
     report->first = true;
     if (!report->shown) { return; }
     putc('\n', report->shown);
-    for (size_t i = 0; i < count; i++) { show(report, &columns[i], columns[i].title); }
+    for (size_t i = 0; i < count; i++) { show_cell(report, &columns[i], columns[i].title); }
     putc('\n', report->shown);
 }
 
@@ -131,7 +131,7 @@ void report_row(struct report *report, const char *const *texts, const double *n
             put_number(&report->json, *numbers, column->decimals);
             if (isfinite(*numbers)) { snprintf(number, sizeof number, "%.*f", column->decimals, *numbers); }
         }
-        if (report->shown) { show(report, column, column->decimals == REPORT_TEXT ? *texts : number); }
+        if (report->shown) { show_cell(report, column, column->decimals == REPORT_TEXT ? *texts : number); }
         texts += column->decimals == REPORT_TEXT;
         numbers += column->decimals != REPORT_TEXT;
     }
@@ -158,7 +158,7 @@ enum status report_end(struct report *report, const char *path, struct err *err)
     return STATUS_OK;
 }
 
-static enum status add(const char *option, struct numbers *out, int64_t number, struct err *err)
+static enum status add_number(const char *option, struct numbers *out, int64_t number, struct err *err)
 {
     if (out->count == NUMBERS_MAX) {
         return err_set(err, STATUS_BAD_INPUT, "%s takes at most %d values", option, NUMBERS_MAX);
@@ -181,7 +181,7 @@ enum status numbers_parse(const char *option, const char *text, int64_t least, i
                            "%s must be whole numbers from %lld to %lld with commas, not \"%.80s\"", option,
                            (long long)least, (long long)most, text);
         }
-        TRY(add(option, out, number, err));
+        TRY(add_number(option, out, number, err));
         at = end;
         if (*at == '\0') { return STATUS_OK; }
     }
@@ -198,7 +198,7 @@ enum status numbers_parse_words(const char *option, const char *text, const char
             return err_set(err, STATUS_BAD_INPUT, "%s does not know \"%.*s\"; the first of its words is %s", option,
                            length > 80 ? 80 : (int)length, at, known[0]);
         }
-        TRY(add(option, out, (int64_t)word, err));
+        TRY(add_number(option, out, (int64_t)word, err));
         at += length;
         if (*at == '\0') { return STATUS_OK; }
     }

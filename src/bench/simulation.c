@@ -92,7 +92,7 @@ struct world {
     struct err err;                                /* the first error */
 };
 
-static void fail(struct world *world, enum status status, const char *what)
+static void fail_world(struct world *world, enum status status, const char *what)
 {
     if (world->err.status == STATUS_OK) { (void)err_set(&world->err, status, "simulation: %s", what); }
 }
@@ -104,7 +104,7 @@ static void *grow(struct world *world, void *items, size_t *capacity, size_t cou
     size_t more = *capacity == 0 ? 1024 : 2 * *capacity;
     void *grown = realloc(items, more * each);
     if (!grown) {
-        fail(world, STATUS_NO_MEMORY, "no memory");
+        fail_world(world, STATUS_NO_MEMORY, "no memory");
         return NULL;
     }
     *capacity = more;
@@ -123,7 +123,7 @@ static bool earlier(const struct happening *a, const struct happening *b)
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->number < b->number;
 }
 
-static void plan(struct world *world, double at_ns, struct happening what)
+static void plan_happening(struct world *world, double at_ns, struct happening what)
 {
     struct happening *heap = grow(world, world->heap, &world->heap_capacity, world->heap_count, sizeof *world->heap);
     if (!heap) { return; }
@@ -152,7 +152,7 @@ static struct happening next(struct world *world)
 
 static void plan_call(struct world *world, enum kind kind, uint32_t site, double at_ns, struct call *call)
 {
-    plan(world, at_ns, (struct happening){.kind = kind, .site = site, .call = call});
+    plan_happening(world, at_ns, (struct happening){.kind = kind, .site = site, .call = call});
 }
 
 /* ---- compute threads ---- */
@@ -192,8 +192,9 @@ static void plan_end(struct world *world, struct site *site)
     }
     site->version++;
     if (site->running == 0) { return; }
-    plan(world, ceil((double)world->now_ns + least_ns),
-         (struct happening){.kind = BATCH_ENDS, .site = (uint32_t)(site - world->sites), .version = site->version});
+    plan_happening(
+        world, ceil((double)world->now_ns + least_ns),
+        (struct happening){.kind = BATCH_ENDS, .site = (uint32_t)(site - world->sites), .version = site->version});
 }
 
 /* Lets another thread of the site's machine run for `takes_ns`. If a core is idle, that slows nothing down; otherwise
@@ -231,7 +232,7 @@ static void begin_batch(struct world *world, struct site *site, struct batch *ba
         (struct run){batch, left_ns, wakes ? simulation->costs.hop_ns : 0, batch->helped, wakes};
 }
 
-static void submit(struct world *world, struct site *site, struct batch *batch)
+static void submit_batch(struct world *world, struct site *site, struct batch *batch)
 {
     advance(world, site);
     if (site->running == world->simulation->options.engine_slots) {
@@ -260,8 +261,8 @@ static void end_batches(struct world *world, struct site *site, uint64_t version
         memset(batch->engine.output, 0, batch->engine.rows * world->simulation->options.rules.dim * sizeof(float));
         world->rows += counts(world) ? batch->engine.rows : 0;
         world->batches += counts(world);
-        plan(world, (double)world->now_ns + world->simulation->costs.hop_ns,
-             (struct happening){.kind = BATCH_BACK, .site = (uint32_t)(site - world->sites), .batch = batch});
+        plan_happening(world, (double)world->now_ns + world->simulation->costs.hop_ns,
+                       (struct happening){.kind = BATCH_BACK, .site = (uint32_t)(site - world->sites), .batch = batch});
     }
     while (site->queued_count > 0 && site->running < world->simulation->options.engine_slots) {
         begin_batch(world, site, site->queued[0], false);
@@ -318,8 +319,8 @@ static void take_read(struct world *world, uint32_t site, struct call *call)
     }
     world->sites[site].blocked = call;
     world->waiting[world->waiting_count++] = site;
-    plan(world, (double)world->now_ns + (double)action->read.block_ms * (double)NS_PER_MS,
-         (struct happening){.kind = BLOCK_ENDS, .site = site, .version = call->number});
+    plan_happening(world, (double)world->now_ns + (double)action->read.block_ms * (double)NS_PER_MS,
+                   (struct happening){.kind = BLOCK_ENDS, .site = site, .version = call->number});
 }
 
 /* Plans the next request of the Poisson process. */
@@ -327,11 +328,11 @@ static void plan_add(struct world *world)
 {
     const struct simulation *simulation = world->simulation;
     double at_ns = (double)world->now_ns - log(1 - random_share(&world->random)) * (double)NS_PER_S / simulation->rate;
-    if (at_ns < (double)world->end_ns) { plan(world, at_ns, (struct happening){.kind = ADDED}); }
+    if (at_ns < (double)world->end_ns) { plan_happening(world, at_ns, (struct happening){.kind = ADDED}); }
 }
 
 /* Handles an XADD that reaches Redis: the read that has waited longest gets its entry. */
-static void add(struct world *world)
+static void add_request(struct world *world)
 {
     const struct simulation *simulation = world->simulation;
     struct simulated_request *requests =
@@ -357,7 +358,7 @@ static void add_latency(struct world *world, size_t number, double answered_ns)
     sample_add(&world->out->latency_ms, latency_ns / (double)NS_PER_MS);
 }
 
-static void settle(struct world *world, uint32_t site, struct call *call)
+static void settle_call(struct world *world, uint32_t site, struct call *call)
 {
     const struct simulated_costs *costs = &world->simulation->costs;
     struct request_list *list = &call->action.requests;
@@ -379,7 +380,7 @@ static void reach_redis(struct world *world, uint32_t site, struct call *call)
     if (call->action.kind == ACTION_READ) {
         take_read(world, site, call);
     } else if (call->action.kind == ACTION_SETTLE) {
-        settle(world, site, call);
+        settle_call(world, site, call);
     } else {
         answer(world, site, call->action.kind == ACTION_PULSE ? pulse_ns : call_ns, call);
     }
@@ -397,7 +398,7 @@ static void tokenize(struct world *world, struct request *request)
     float *work = calloc(dim + (size_t)tokens, sizeof *work);
     if (!work || request->row_count != 1) {
         free(work);
-        fail(world, STATUS_NO_MEMORY, "no memory for a request");
+        fail_world(world, STATUS_NO_MEMORY, "no memory for a request");
         return;
     }
     request->work = work;
@@ -412,7 +413,7 @@ static void format(struct world *world, struct request *request)
 {
     uint32_t bytes = world->simulation->costs.reply_bytes;
     if (!buffer_reserve(&request->output.reply, bytes)) {
-        fail(world, STATUS_NO_MEMORY, "no memory for a reply");
+        fail_world(world, STATUS_NO_MEMORY, "no memory for a reply");
         return;
     }
     request->output.reply.length = bytes;
@@ -439,7 +440,7 @@ static void execute(struct world *world, uint32_t number, const struct action *a
     struct call *call;
     switch (action->kind) {
     case ACTION_SUBMIT:
-        submit(world, site, action->batch);
+        submit_batch(world, site, action->batch);
         return;
     case ACTION_UNBLOCK:
         if (site->blocked) { answer(world, number, call_ns, stop_waiting(world, number)); }
@@ -450,14 +451,14 @@ static void execute(struct world *world, uint32_t number, const struct action *a
     case ACTION_RELEASE:
     case ACTION_REJOIN:
     case ACTION_EXIT:
-        fail(world, STATUS_INTERNAL, "a worker does what only faults lead to");
+        fail_world(world, STATUS_INTERNAL, "a worker does what only faults lead to");
         return;
     default:
         break;
     }
     call = calloc(1, sizeof *call);
     if (!call) {
-        fail(world, STATUS_NO_MEMORY, "no memory for a call");
+        fail_world(world, STATUS_NO_MEMORY, "no memory for a call");
         return;
     }
     call->action = *action;
@@ -471,7 +472,7 @@ static void execute(struct world *world, uint32_t number, const struct action *a
     }
 }
 
-static void step(struct world *world, uint32_t number, const struct event *event)
+static void step_site(struct world *world, uint32_t number, const struct event *event)
 {
     struct site *site = &world->sites[number];
     interrupt(world, site, world->simulation->costs.wake_ns);
@@ -480,7 +481,7 @@ static void step(struct world *world, uint32_t number, const struct event *event
     for (size_t i = 0; i < world->actions.count; i++) { execute(world, number, &world->actions.items[i]); }
     if (site->wakes_at < site->wake_planned) {
         site->wake_planned = site->wakes_at;
-        plan(world, (double)site->wakes_at, (struct happening){.kind = WAKES, .site = number});
+        plan_happening(world, (double)site->wakes_at, (struct happening){.kind = WAKES, .site = number});
     }
 }
 
@@ -508,7 +509,7 @@ static bool make_entries(struct world *world, const struct call *call)
         struct entry_field *fields = realloc(world->fields, call->count * SIMULATION_FIELDS * sizeof *fields);
         world->fields = fields ? fields : world->fields;
         if (!entries || !fields) {
-            fail(world, STATUS_NO_MEMORY, "no memory for entries");
+            fail_world(world, STATUS_NO_MEMORY, "no memory for entries");
             return false;
         }
         world->entry_capacity = call->count;
@@ -575,14 +576,14 @@ static void happen(struct world *world, const struct happening *what)
     struct event event;
     switch (what->kind) {
     case ADDED:
-        add(world);
+        add_request(world);
         break;
     case AT_REDIS:
         reach_redis(world, what->site, what->call);
         break;
     case ANSWERED:
         event = event_of(world, what->site, what->call);
-        if (world->err.status == STATUS_OK) { step(world, what->site, &event); }
+        if (world->err.status == STATUS_OK) { step_site(world, what->site, &event); }
         free(what->call);
         break;
     case BLOCK_ENDS: /* unless the read has been answered */
@@ -595,16 +596,16 @@ static void happen(struct world *world, const struct happening *what)
         break;
     case BATCH_BACK:
         event = (struct event){.kind = EVENT_BATCH, .batch = what->batch};
-        step(world, what->site, &event);
+        step_site(world, what->site, &event);
         break;
     case WAKES:
         if (what->at_ns != site->wake_planned) { break; } /* an earlier wake-up has happened since */
         site->wake_planned = UINT64_MAX;
         if (site->wakes_at <= world->now_ns) {
-            step(world, what->site, &(struct event){.kind = EVENT_TICK});
+            step_site(world, what->site, &(struct event){.kind = EVENT_TICK});
         } else if (site->wakes_at != UINT64_MAX) {
             site->wake_planned = site->wakes_at;
-            plan(world, (double)site->wakes_at, (struct happening){.kind = WAKES, .site = what->site});
+            plan_happening(world, (double)site->wakes_at, (struct happening){.kind = WAKES, .site = what->site});
         }
         break;
     }
@@ -671,9 +672,9 @@ static void go(struct world *world)
 {
     uint64_t stop_ns = world->end_ns + world->simulation->for_ns;
     for (uint32_t i = 0; i < world->simulation->workers; i++) {
-        step(world, i, &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms(world)}});
+        step_site(world, i, &(struct event){.kind = EVENT_CONNECTED, .connected = {.redis_ms = redis_ms(world)}});
     }
-    plan(world, START_MS * (double)NS_PER_MS, (struct happening){.kind = ADDED});
+    plan_happening(world, START_MS * (double)NS_PER_MS, (struct happening){.kind = ADDED});
     while (world->err.status == STATUS_OK && world->heap_count > 0 && world->now_ns < stop_ns &&
            (world->now_ns < world->end_ns || world->answered < world->added)) {
         struct happening what = next(world);
@@ -699,7 +700,7 @@ enum status simulation_run(const struct simulation *simulation, struct simulated
             bool late = !world.requests[i].answered && world.requests[i].at_ns >= world.half_ns;
             if (late) { add_latency(&world, i, (double)world.now_ns); }
         }
-        if (out->latency_ms.broken) { fail(&world, STATUS_NO_MEMORY, "no memory for the latencies"); }
+        if (out->latency_ms.broken) { fail_world(&world, STATUS_NO_MEMORY, "no memory for the latencies"); }
         *err = world.err;
         status = world.err.status;
     }

@@ -44,7 +44,7 @@ static bool local_has_room(const struct executor *executor)
 }
 
 /* Lays the batch out. Pieces without a token are left out. Thread: the compute thread. */
-static enum status begin(void *owner, struct batch *batch)
+static enum status begin_batch(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
     struct row **rows = malloc(bulk->count * sizeof *rows);
@@ -62,7 +62,7 @@ static enum status begin(void *owner, struct batch *batch)
 }
 
 /* Copies the vectors. If some are not finite, each is checked alone. Thread: the compute thread. */
-static void end(void *owner, struct batch *batch)
+static void end_batch(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
     const struct batch *laid_out = bulk->laid_out;
@@ -115,8 +115,8 @@ enum status local_open(const struct local_options *options, struct executor **ou
                                       .queued = options->queued,
                                       .wake_fd = options->wake_fd,
                                       .wake_below = options->threads * (1 + options->queued / 2),
-                                      .begin = begin,
-                                      .end = end};
+                                      .begin = begin_batch,
+                                      .end = end_batch};
     enum status status = compute_open(&compute, &local->compute, err);
     if (status != STATUS_OK) {
         free(local);

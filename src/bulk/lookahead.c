@@ -202,7 +202,7 @@ void doc_batch_free(struct doc_batch *docs)
     free(docs);
 }
 
-static const char *copy(struct doc_batch *docs, const char *bytes, size_t length)
+static const char *copy_bytes(struct doc_batch *docs, const char *bytes, size_t length)
 {
     if (!bytes) { return NULL; }
     char *to = docs->bytes.data + docs->bytes.length;
@@ -224,11 +224,11 @@ enum status doc_batch_add(struct doc_batch *docs, const struct document *documen
     }
     struct document *to = &docs->documents[docs->count++];
     *to = *document;
-    to->text = document->code == ROW_OK ? copy(docs, document->text, document->text_bytes) : NULL;
-    to->id = copy(docs, document->id, document->id_bytes);
-    to->kept = copy(docs, document->kept, document->kept_bytes);
-    to->message = copy(docs, document->message, document->message_bytes);
-    to->file = docs->file = same_file ? docs->file : copy(docs, document->file, file_bytes);
+    to->text = document->code == ROW_OK ? copy_bytes(docs, document->text, document->text_bytes) : NULL;
+    to->id = copy_bytes(docs, document->id, document->id_bytes);
+    to->kept = copy_bytes(docs, document->kept, document->kept_bytes);
+    to->message = copy_bytes(docs, document->message, document->message_bytes);
+    to->file = docs->file = same_file ? docs->file : copy_bytes(docs, document->file, file_bytes);
     return STATUS_OK;
 }
 
@@ -283,7 +283,7 @@ static enum status put_piece(struct doc_batch *docs, const struct document *docu
     return preparer->ids ? tokenize(docs, piece, scratch) : STATUS_OK;
 }
 
-static enum status cut(struct doc_batch *docs, const struct document *document, struct buffer *scratch)
+static enum status cut_document(struct doc_batch *docs, const struct document *document, struct buffer *scratch)
 {
     const struct preparer *preparer = docs->preparer;
     struct buffer chunks = {0};
@@ -307,7 +307,7 @@ void doc_batch_prepare(struct doc_batch *docs)
         if (document->code != ROW_OK) { continue; }
         document->hash = hash_text(preparer, document->text, document->text_bytes);
         if (preparer->chunking.tokens > 0) {
-            docs->status = cut(docs, document, &scratch);
+            docs->status = cut_document(docs, document, &scratch);
         } else {
             docs->status = put_piece(docs, document, (struct chunk){0, document->text_bytes}, &scratch);
         }
@@ -379,7 +379,7 @@ enum status chunking_parse(const char *text, struct chunking *out, struct err *e
     return STATUS_OK;
 }
 
-static enum status count(struct cutter *cutter, const char *text, size_t length, uint32_t *out, struct err *err)
+static enum status count_tokens(struct cutter *cutter, const char *text, size_t length, uint32_t *out, struct err *err)
 {
     const struct tokenizer *tokenizer = cutter->model->tokenizer;
     size_t bound = tokenizer_bound(tokenizer, length);
@@ -418,7 +418,7 @@ static bool ends_sentence(const struct cutter *cutter, size_t begin, size_t end)
 static enum status add_word(struct cutter *cutter, size_t begin, size_t end, struct err *err)
 {
     struct word word = {.begin = begin, .end = end};
-    TRY(count(cutter, cutter->text + begin, end - begin, &word.tokens, err));
+    TRY(count_tokens(cutter, cutter->text + begin, end - begin, &word.tokens, err));
     word.tokens = word.tokens > cutter->special ? word.tokens - cutter->special : 0;
     size_t middle = begin + (end - begin) / 2;
     while (middle > begin && ((unsigned char)cutter->text[middle] & 0xc0) == 0x80) { middle--; }
@@ -497,10 +497,10 @@ enum status chunking_cut(const struct chunking *chunking, const struct model *mo
     size_t prompt_bytes = 0;
     uint32_t around = 0;
     enum status status = model_put_prompt(model, &prompted, &prompt, &prompt_bytes, err);
-    if (status == STATUS_OK) { status = count(&cutter, prompt, prompt_bytes, &around, err); }
+    if (status == STATUS_OK) { status = count_tokens(&cutter, prompt, prompt_bytes, &around, err); }
     buffer_free(&prompted);
     TRY(status);
-    TRY(count(&cutter, "", 0, &cutter.special, err));
+    TRY(count_tokens(&cutter, "", 0, &cutter.special, err));
     cutter.budget = chunking->tokens > around ? chunking->tokens - around : 1;
     cutter.overlap = chunking->overlap < cutter.budget ? chunking->overlap : cutter.budget - 1;
     status = find_words(&cutter, err);

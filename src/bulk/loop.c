@@ -64,7 +64,7 @@ static enum status prep_open(struct job *job, struct err *err)
     return thread_pool_open(&pool, &job->prep, err);
 }
 
-static struct lookahead *reading(struct job *job)
+static struct lookahead *reading_window(struct job *job)
 {
     return &job->windows[job->read % WINDOWS];
 }
@@ -74,7 +74,7 @@ static void send_docs(struct job *job)
     struct doc_batch *docs = job->open_docs;
     if (!docs) { return; }
     job->open_docs = NULL;
-    docs->window = reading(job);
+    docs->window = reading_window(job);
     docs->window->docs_out++;
     lookahead_push(docs->window, docs);
     thread_pool_put(job->prep, docs);
@@ -90,13 +90,13 @@ static enum status add_document(struct job *job, const struct document *document
         TRY(doc_batch_add(job->open_docs, document, &added, err));
         if (!added) { send_docs(job); }
     }
-    reading(job)->documents++;
+    reading_window(job)->documents++;
     const struct chunking *chunking = &job->options->preparer.chunking;
-    reading(job)->pieces++; /* rather too high for chunks: a token has two bytes or more */
+    reading_window(job)->pieces++; /* rather too high for chunks: a token has two bytes or more */
     if (chunking->tokens > 0) {
-        reading(job)->pieces += document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
+        reading_window(job)->pieces += document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
     }
-    reading(job)->bytes += document->text_bytes + document->id_bytes + document->kept_bytes;
+    reading_window(job)->bytes += document->text_bytes + document->id_bytes + document->kept_bytes;
     return STATUS_OK;
 }
 
@@ -126,7 +126,7 @@ static bool is_fatal(struct job *job, const struct document *document)
 
 static bool is_full(struct job *job)
 {
-    const struct lookahead *window = reading(job);
+    const struct lookahead *window = reading_window(job);
     uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job->options->dim * sizeof(float));
     if (job->options->look_ahead < pieces) { pieces = job->options->look_ahead; }
     return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES ||
@@ -136,7 +136,7 @@ static bool is_full(struct job *job)
 /* Called when the window is full, or the input has ended. */
 static enum status close_window(struct job *job, struct err *err)
 {
-    struct lookahead *window = reading(job);
+    struct lookahead *window = reading_window(job);
     bool first = job->read == 0 && job->at.documents == 0 && !job->retry;
     if (first && job->ending == STATUS_OK) { TRY(source_check_fields(job->source, err)); }
     send_docs(job);

@@ -214,7 +214,7 @@ enum effect {
     ENDED, /* vectors or codes are in place, or the batch has an error */
 };
 
-static enum effect stop(struct slot *slot, enum status status, const char *why, const struct resp_value *more)
+static enum effect stop_slot(struct slot *slot, enum status status, const char *why, const struct resp_value *more)
 {
     slot->batch->status = err_set(&slot->batch->err, status, "the queue %s%s%.200s", why, more ? ": " : "",
                                   !more || !more->bytes ? "" : more->bytes);
@@ -232,11 +232,11 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
 {
     size_t row_bytes = dim * sizeof(float);
     if (number_of(&items[DIM]) != dim) {
-        return stop(slot, STATUS_BAD_INPUT, "answers with vectors of another dimension", &items[DIM]);
+        return stop_slot(slot, STATUS_BAD_INPUT, "answers with vectors of another dimension", &items[DIM]);
     }
     if (number_of(&items[COUNT]) != slot->count || !items[EMBEDDING].bytes ||
         items[EMBEDDING].length != slot->count * row_bytes) {
-        return stop(slot, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
+        return stop_slot(slot, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
     }
     for (uint32_t i = 0; i < slot->count; i++) {
         piece_put_vector(slot->batch, slot->batch->pieces[slot->rows[i]].piece, items[EMBEDDING].bytes + i * row_bytes,
@@ -293,19 +293,20 @@ static enum effect take_error(struct remote *remote, struct slot *slot, const st
     if (slot->count == 1 && any_of(code, row)) { return drop_row(remote, slot, 0, code); }
     bool retryable = resp_equals(&items[RETRYABLE], "1");
     if (retryable && ++slot->failures < TRIES) { return again(slot, now_ms + AGAIN_MS * slot->failures); }
-    return stop(slot, retryable ? STATUS_UNAVAILABLE : STATUS_BAD_INPUT, "answered with an error", &items[MESSAGE]);
+    return stop_slot(slot, retryable ? STATUS_UNAVAILABLE : STATUS_BAD_INPUT, "answered with an error",
+                     &items[MESSAGE]);
 }
 
 static enum effect take_reply(struct remote *remote, struct slot *slot, const struct resp_value *reply, uint64_t now_ms)
 {
     if (reply->type != RESP_ARRAY || reply->count != FIELDS) {
-        return stop(slot, STATUS_INTERNAL, "answered HMGET in an unknown shape", NULL);
+        return stop_slot(slot, STATUS_INTERNAL, "answered HMGET in an unknown shape", NULL);
     }
     const struct resp_value *items = reply->items;
     if (resp_equals(&items[STATUS_FIELD], "done")) { return take_vectors(slot, items, remote->options.dim); }
     if (resp_equals(&items[STATUS_FIELD], "error")) { return take_error(remote, slot, items, now_ms); }
     if (resp_equals(&items[STATUS_FIELD], "cancelled")) {
-        return stop(slot, STATUS_UNAVAILABLE, "has cancelled a request of this job", NULL);
+        return stop_slot(slot, STATUS_UNAVAILABLE, "has cancelled a request of this job", NULL);
     }
     return OPEN;
 }
@@ -510,7 +511,7 @@ static void look_at_stop(struct remote *remote)
     }
 }
 
-static void *run(void *context)
+static void *run_remote(void *context)
 {
     struct remote *remote = context;
     struct err err;
@@ -586,7 +587,7 @@ enum status remote_open(const struct remote_options *options, struct executor **
     remote->executor = (struct executor){.ops = &remote_ops, .batches = OUT_MOST};
     remote->options = *options;
     atomic_init(&remote->limit, OUT_FIRST);
-    if (pthread_create(&remote->thread, NULL, run, remote) != 0) {
+    if (pthread_create(&remote->thread, NULL, run_remote, remote) != 0) {
         free(remote);
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
@@ -596,7 +597,7 @@ enum status remote_open(const struct remote_options *options, struct executor **
 
 /* --- The probe: a queue's `meta` says which model it has, but not its dimension; the first reply does. --- */
 
-static void copy(const struct resp_value *value, const char *otherwise, char *to, size_t size)
+static void copy_value(const struct resp_value *value, const char *otherwise, char *to, size_t size)
 {
     snprintf(to, size, "%s", value->bytes ? value->bytes : otherwise);
 }
@@ -616,9 +617,9 @@ static enum status read_facts(const struct resp_value *items, const char *queue,
     }
     out->dim = (uint32_t)dim;
     out->normalized = fabs(square - 1) < 1e-3;
-    copy(&items[MODEL], "", out->model, sizeof out->model);
-    copy(&items[REVISION], "", out->revision, sizeof out->revision);
-    copy(&items[PRECISION], "f32", out->precision, sizeof out->precision);
+    copy_value(&items[MODEL], "", out->model, sizeof out->model);
+    copy_value(&items[REVISION], "", out->revision, sizeof out->revision);
+    copy_value(&items[PRECISION], "f32", out->precision, sizeof out->precision);
     return STATUS_OK;
 }
 
@@ -648,7 +649,7 @@ static enum status probe(const struct remote_options *options, struct client *cl
         return err_set(err, STATUS_UNAVAILABLE, "queue %s has no model yet: no worker has ever joined it",
                        options->queue);
     }
-    copy(&reply->items[0], "", out->model_id, sizeof out->model_id);
+    copy_value(&reply->items[0], "", out->model_id, sizeof out->model_id);
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
         return err_set_errno(err, "no random number to be had");
     }

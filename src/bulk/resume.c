@@ -157,8 +157,8 @@ static const char *first_file(const struct output *output, char room[PATH_MAX])
 
 /* Rereads the documents of an earlier run without computing: they must be the same, except those that may have changed.
  */
-static enum status skip(struct job *job, struct comparison *with, uint64_t documents, struct hash digest,
-                        struct err *err)
+static enum status reread_input(struct job *job, struct comparison *with, uint64_t documents, struct hash digest,
+                                struct err *err)
 {
     job->progress.phase = JOB_CHECKING;
     while (job->progress.documents < documents) {
@@ -216,7 +216,7 @@ static enum status check_finished(struct job *job, struct err *err)
     enum status status = comparison_open(job, at.documents, at.failed, &with, err);
     if (!job->tries_failed && !with.obstacle) { with.obstacle = ""; }
     with.lists = with.hashes && !with.obstacle;
-    if (status == STATUS_OK) { status = skip(job, &with, at.documents, at.digest, err); }
+    if (status == STATUS_OK) { status = reread_input(job, &with, at.documents, at.digest, err); }
     bool good = status == STATUS_OK && (!job->options->stop || *job->options->stop == 0);
     job->retries = good && job->tries_failed && (at.failed > 0 || job->changed > 0);
     if (job->retries && job->changed > 0) { status = end_list(job, &with, err); }
@@ -366,7 +366,7 @@ static enum status replay_record(void *context, const struct journal_record *rec
     return buffer_ok(&job->recent) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
 }
 
-static int by_row(const void *left, const void *right)
+static int compare_rows(const void *left, const void *right)
 {
     const struct done *a = left, *b = right;
     return a->row < b->row ? -1 : a->row > b->row;
@@ -453,7 +453,7 @@ static enum status open_journal(struct job *job, struct err *err)
     }
     if (!job->seeded) { TRY(journal_put_seed(job->journal, job->preparer.seed, err)); }
     if (job->recent.length > 0) {
-        qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), by_row);
+        qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), compare_rows);
     }
     return STATUS_OK;
 }
@@ -524,7 +524,7 @@ enum status job_resume(struct job *job, struct err *err)
     job->next_row = job->at.rows;
     struct comparison with = {.obstacle = ""};
     enum status status = comparison_open(job, job->at.documents, 0, &with, err);
-    if (status == STATUS_OK) { status = skip(job, &with, job->at.documents, job->at.digest, err); }
+    if (status == STATUS_OK) { status = reread_input(job, &with, job->at.documents, job->at.digest, err); }
     comparison_close(&with);
     return status;
 }

@@ -52,7 +52,7 @@ enum status nearest_open(struct nearest *nearest, const float *query, uint32_t d
     return nearest->rows ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", most);
 }
 
-static void put(struct nearest *nearest, uint64_t row, float cosine)
+static void put_row(struct nearest *nearest, uint64_t row, float cosine)
 {
     struct near_row *rows = nearest->rows;
     if (nearest->count == nearest->most && cosine <= rows[nearest->count - 1].cosine) { return; }
@@ -68,7 +68,7 @@ void nearest_add(struct nearest *nearest, const float *rows, uint32_t count)
         multiply(rows, nearest->query, nearest->dim, &dot, &square);
         float cosine = (float)(dot / (sqrt(square) * nearest->length));
         if (isfinite(cosine)) {
-            put(nearest, nearest->seen, cosine);
+            put_row(nearest, nearest->seen, cosine);
         } else {
             nearest->skipped++;
         }

@@ -37,7 +37,7 @@ size_t csv_content(const char *bytes, size_t length)
     return length - (length > 0 && bytes[length - 1] == '\r');
 }
 
-static enum status add(struct csv_fields *out, struct value value, struct err *err)
+static enum status add_field(struct csv_fields *out, struct value value, struct err *err)
 {
     if (out->count == out->room) {
         uint32_t room = out->room == 0 ? 16 : out->room * 2;
@@ -77,7 +77,7 @@ enum status csv_split(char *content, size_t length, char separator, struct csv_f
             value = (struct value){VALUE_TEXT, content + at, to - at};
             at = to;
         }
-        TRY(add(out, value, err));
+        TRY(add_field(out, value, err));
         if (at >= length) { return STATUS_OK; }
     }
 }

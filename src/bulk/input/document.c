@@ -144,25 +144,25 @@ void recipe_scratch_free(struct recipe_scratch *scratch)
     buffer_free(&scratch->message);
 }
 
-static void fail(struct recipe_scratch *scratch, struct document *out, enum row_code code, const char *field,
-                 const char *what)
+static void fail_document(struct recipe_scratch *scratch, struct document *out, enum row_code code, const char *field,
+                          const char *what)
 {
     out->code = code;
     buffer_format(&scratch->message, "field \"%s\" %s", field, what);
 }
 
 /* Checks that a value can be a text, a part of one, or an id. */
-static bool check(const struct recipe *recipe, const struct value *values, uint32_t field,
-                  struct recipe_scratch *scratch, struct document *out)
+static bool check_value(const struct recipe *recipe, const struct value *values, uint32_t field,
+                        struct recipe_scratch *scratch, struct document *out)
 {
     const char *name = recipe->fields[field];
     switch (values[field].kind) {
     case VALUE_ABSENT:
-        return fail(scratch, out, ROW_MISSING_FIELD, name, "is missing"), false;
+        return fail_document(scratch, out, ROW_MISSING_FIELD, name, "is missing"), false;
     case VALUE_NULL:
-        return fail(scratch, out, ROW_MISSING_FIELD, name, "is null"), false;
+        return fail_document(scratch, out, ROW_MISSING_FIELD, name, "is null"), false;
     case VALUE_TREE:
-        return fail(scratch, out, ROW_NOT_TEXT, name, "is an object or an array, not a text"), false;
+        return fail_document(scratch, out, ROW_NOT_TEXT, name, "is an object or an array, not a text"), false;
     case VALUE_TEXT:
     case VALUE_STRING:
     case VALUE_SCALAR:
@@ -187,7 +187,7 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
             buffer_append(&scratch->text, part->literal, part->length);
             continue;
         }
-        if (!check(recipe, values, part->field, scratch, out)) { return false; }
+        if (!check_value(recipe, values, part->field, scratch, out)) { return false; }
         if (only && is_plain(value)) {
             out->text = value->bytes;
             out->text_bytes = value->length;
@@ -196,7 +196,7 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
         if (is_plain(value)) {
             buffer_append(&scratch->text, value->bytes, value->length);
         } else if (!buffer_json_decode(&scratch->text, value->bytes, value->length)) {
-            return fail(scratch, out, ROW_BAD_JSON, recipe->fields[part->field], "has a broken escape"), false;
+            return fail_document(scratch, out, ROW_BAD_JSON, recipe->fields[part->field], "has a broken escape"), false;
         }
     }
     out->text = scratch->text.data ? scratch->text.data : "";
@@ -237,7 +237,7 @@ enum status recipe_make(const struct recipe *recipe, const struct value *values,
 {
     scratch->text.length = scratch->id.length = scratch->kept.length = scratch->message.length = 0;
     bool good = put_text(recipe, values, scratch, out);
-    if (good && recipe->has_id) { good = check(recipe, values, recipe->id, scratch, out); }
+    if (good && recipe->has_id) { good = check_value(recipe, values, recipe->id, scratch, out); }
     if (recipe->has_id && values[recipe->id].kind >= VALUE_TEXT && values[recipe->id].kind <= VALUE_SCALAR) {
         put_json(&scratch->id, &values[recipe->id]);
         out->id = scratch->id.data;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int by_name(const FTSENT **a, const FTSENT **b)
+static int compare_names(const FTSENT **a, const FTSENT **b)
 {
     return strcmp((*a)->fts_name, (*b)->fts_name);
 }
@@ -20,7 +20,7 @@ static bool is_wanted(const struct operands *operands, const char *name)
 static enum status open_folder(struct operands *operands, char *folder, struct err *err)
 {
     char *const roots[] = {folder, NULL};
-    operands->walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+    operands->walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, compare_names);
     return operands->walk ? STATUS_OK : err_set_errno(err, "cannot read %s", folder);
 }
 
