@@ -1,4 +1,4 @@
-/* Writes vectors, and makes durable what was written. */
+/* Writes vectors to the store, and commits them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

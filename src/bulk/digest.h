@@ -33,6 +33,7 @@ struct hash job_digest_now(const struct job *job);
 MUST_CHECK enum status comparison_open(const struct job *job, uint64_t documents, uint64_t failed,
                                        struct comparison *with, struct err *err);
 
+/* Closes its files. A new list that was not adopted stays. */
 void comparison_close(struct comparison *with);
 
 /* Finds out whether the next document has changed. Errors: STATUS_BAD_INPUT: it has, but may not. */

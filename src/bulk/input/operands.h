@@ -29,6 +29,7 @@ struct file_name {
 MUST_CHECK enum status operands_open(struct operands *operands, char *const *paths, size_t count, const char *glob,
                                      struct err *err);
 
+/* Closes the folder that is being read. */
 void operands_close(struct operands *operands);
 
 /* Finds the next file. Follows links, but reads a folder that links to itself only once. Errors: those of fts_read. */
