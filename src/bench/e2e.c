@@ -1,4 +1,4 @@
-#include "bench/benchmarks.h"
+#include "bench/e2e.h"
 
 #include <math.h>
 

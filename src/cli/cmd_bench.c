@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "bench/benchmarks.h"
-#include "bench/engine.h"
+#include "bench/e2e.h"
+#include "bench/engine_rate.h"
 
 int benchmark_run(struct invocation *invocation)
 {

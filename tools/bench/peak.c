@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "bench/engine.h"
+#include "bench/engine_rate.h"
 #include "bench/report.h"
 #include "cli/command.h"
 #include "compute/devices.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bench/engine.h"
+#include "bench/engine_rate.h"
 #include "bench/load.h"
 #include "bench/report.h"
 #include "bench/stage.h"

@@ -1,13 +1,13 @@
-/* The benchmarks through Redis and a daemon. */
-#ifndef BENCH_BENCHMARKS_H
-#define BENCH_BENCHMARKS_H
+/* `sluice bench e2e`: from XADD to the reply, through Redis and a daemon. */
+#ifndef BENCH_E2E_H
+#define BENCH_E2E_H
 
 #include <signal.h>
 
 #include "bench/report.h"
 #include "config/config.h"
 
-/* Options of `sluice bench e2e`: from XADD to the reply, through Redis and a daemon. */
+/* The options. */
 struct bench_e2e_options {
     char *json;
     char *tokens; /* lengths of the texts: "16,64,256"; 0: mixed */

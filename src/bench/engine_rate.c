@@ -1,6 +1,6 @@
 /* Other work on the machine disturbs single rounds. So all passes are measured in rounds, one after the other, and the
  * best round of each length counts. */
-#include "bench/engine.h"
+#include "bench/engine_rate.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* `sluice bench engine`: the model's forward pass by itself. */
-#ifndef BENCH_ENGINE_H
-#define BENCH_ENGINE_H
+#ifndef BENCH_ENGINE_RATE_H
+#define BENCH_ENGINE_RATE_H
 
 #include <stdint.h>
 
