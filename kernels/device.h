@@ -21,7 +21,7 @@
 #define KERNEL_ARGS(type, name) const __grid_constant__ type name
 #define KERNEL_PARAMETER(type) type
 #define KERNEL_KNOW(kernel, bytes)
-/* Lets a kernel have so much dynamic shared memory: more than 48 KiB must be asked for. */
+/* Raises the limit of a kernel's dynamic shared memory, which is 48 KiB by itself. */
 #define KERNEL_ALLOW_SHARED(kernel, bytes)                                                                             \
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes))
 #else

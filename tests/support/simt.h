@@ -60,7 +60,7 @@ const char *simt_complaint(void);
 size_t simt_kernel_bytes(const void *kernel);
 void simt_know_kernel(const void *kernel, size_t argument_bytes);
 
-/* Lets a kernel's launches have so much dynamic shared memory; Thread: any. */
+/* Raises the limit of a kernel's dynamic shared memory. Thread: any. */
 cudaError_t simt_allow_shared(const void *kernel, size_t bytes);
 
 /* simt_launch for a host table (cuda_host.h): a mistake ends the process, with the complaint. */

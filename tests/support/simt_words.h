@@ -67,7 +67,7 @@ template <class T> struct simt_type {
 #define KERNEL_ARGS(type, name) const type &name
 #define KERNEL_PARAMETER(type) const type &
 #define KERNEL_KNOW(kernel, bytes) simt_know_kernel(kernel, bytes)
-/* Lets a kernel have so much dynamic shared memory, as cudaFuncSetAttribute does. */
+/* Raises the limit of a kernel's dynamic shared memory, as cudaFuncSetAttribute does. */
 #define KERNEL_ALLOW_SHARED(kernel, bytes) simt_allow_shared(kernel, bytes)
 
 /* --- lanes that meet --------------------------------------------------------------------------------------------- */
