@@ -82,11 +82,9 @@ struct kernel_span kernel_attention_span(uint32_t capability, enum kernel_type t
 /* The largest number of tiles that `rows` rows with `tokens` tokens in all, without gaps, can need. */
 uint32_t kernel_tiles_bound(uint32_t tokens, uint32_t rows);
 
-/* Cuts rows into tiles, longest rows first, in time proportional to rows + tiles; returns their number. Shapes: start,
- * length [rows], read, in any order; tiles [kernel_tiles_bound], of which at most the returned number are written. */
-uint32_t kernel_tiles_fill(const uint32_t *start, const uint32_t *length, uint32_t rows, struct kernel_tile *tiles);
-
-/* The same with spans, which come first; writes their number to `spans`. */
+/* Cuts rows into spans and tiles, spans first, each longest rows first, in time proportional to rows + tiles; returns
+ * the number of both together, and writes that of spans to `spans`. Shapes: start, length [rows], read, in any order;
+ * tiles [kernel_tiles_bound], of which at most the returned number are written. */
 uint32_t kernel_spans_fill(const uint32_t *start, const uint32_t *length, uint32_t rows, struct kernel_span span,
                            struct kernel_tile *tiles, uint32_t *spans);
 

@@ -102,9 +102,3 @@ uint32_t kernel_spans_fill(const uint32_t *start, const uint32_t *length, uint32
     }
     return whole + filled / KERNEL_TILE_STRIPS;
 }
-
-uint32_t kernel_tiles_fill(const uint32_t *start, const uint32_t *length, uint32_t rows, struct kernel_tile *tiles)
-{
-    uint32_t spans;
-    return kernel_spans_fill(start, length, rows, (struct kernel_span){0, 0}, tiles, &spans);
-}

@@ -104,10 +104,11 @@ static struct rows rows_new(const struct attention_case *c)
             4.0 * length * (c->window == 0 || c->window > length / 2 ? length : 2 * c->window + 1) * (double)hidden;
     }
     struct kernel_tile *tiles = need(kernel_tiles_bound(rows.tokens, rows.count) * sizeof *tiles);
-    rows.tiles = kernel_tiles_fill(rows.start, rows.length, rows.count, tiles);
+    const struct kernel_span span = kernel_attention_span(device_queue()->capability, c->type, c->head_dim, false);
     uint32_t counts[KERNEL_COUNTS] = {0};
     counts[KERNEL_COUNT_ROWS] = rows.count;
     counts[KERNEL_COUNT_TOKENS] = rows.tokens;
+    rows.tiles = kernel_spans_fill(rows.start, rows.length, rows.count, span, tiles, &counts[KERNEL_COUNT_SPANS]);
     counts[KERNEL_COUNT_TILES] = rows.tiles;
     rows.counts = device_new(sizeof counts, counts);
     rows.tiles_on_device = device_new(rows.tiles * sizeof *tiles, tiles);

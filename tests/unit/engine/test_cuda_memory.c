@@ -210,8 +210,9 @@ static void expect_block(const struct batch *batch, const struct cuda_ragged_lay
     }
     for (; at < pass->extent; at++) { assert_true(view.ids[at] == 0 && view.position[at] == 0); }
     struct kernel_tile tiles[TOKENS / 64 + ROWS + 1];
-    uint32_t count = kernel_tiles_fill(view.start, view.length, pass->rows, tiles);
+    uint32_t spans, count = kernel_spans_fill(view.start, view.length, pass->rows, layout->span, tiles, &spans);
     assert_int_equal(view.counts[KERNEL_COUNT_TILES], count);
+    assert_int_equal(view.counts[KERNEL_COUNT_SPANS], spans);
     assert_memory_equal(view.tiles, tiles, count * sizeof tiles[0]);
     assert_int_equal(used, layout->tiles + count * sizeof tiles[0]);
     assert_true(used <= layout->bytes);
@@ -229,6 +230,7 @@ TEST(blocks_hold_the_batch)
             struct batch batch = make_batch(rows, gap);
             batch.pass.start = batch.start;
             batch.pass.length = batch.length;
+            layout.span = (struct kernel_span){rows % 3 == 0 ? 0 : 128, 16};
             batch.pass.position_offset = rows % 2 == 0 ? 0 : (uint32_t)batch.ids[0] + 1;
             memset(block, 0xee, layout.bytes);
             expect_block(&batch, &layout, block, cuda_ragged_fill(&layout, &batch.pass, block));

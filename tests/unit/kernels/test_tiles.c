@@ -7,8 +7,12 @@
 
 enum { QUERIES = KERNEL_STRIP_QUERIES * KERNEL_TILE_STRIPS };
 
-/* Cuts rows into tiles and checks the rules for all tiles; returns their number. `*tiles` is the caller's to free. */
-static uint32_t cut(const uint32_t *length, uint32_t rows, struct kernel_tile **tiles)
+static const struct kernel_span no_spans = {0, 0};
+
+/* Cuts rows into spans and tiles and checks the rules for all of them; returns their number. `*tiles` is the caller's
+ * to free. */
+static uint32_t cut_spans(const uint32_t *length, uint32_t rows, struct kernel_span span, struct kernel_tile **tiles,
+                          uint32_t *spans)
 {
     uint32_t tokens = 0, *start = calloc(rows + 1, sizeof *start), *seen = NULL;
     for (uint32_t r = 0; r < rows; r++) {
@@ -18,9 +22,19 @@ static uint32_t cut(const uint32_t *length, uint32_t rows, struct kernel_tile **
     seen = calloc(tokens + 1, sizeof *seen);
     const uint32_t bound = kernel_tiles_bound(tokens, rows);
     *tiles = malloc(bound * sizeof **tiles);
-    const uint32_t count = kernel_tiles_fill(start, length, rows, *tiles);
+    const uint32_t count = kernel_spans_fill(start, length, rows, span, *tiles, spans);
     assert_in_range(count, 0, bound);
-    for (uint32_t s = 0; s < count * KERNEL_TILE_STRIPS; s++) {
+    assert_in_range(*spans, 0, count);
+    for (uint32_t t = 0; t < *spans; t++) {
+        const struct kernel_strip *first = &(*tiles)[t].strips[0];
+        assert_true(first->length > span.above && first->first % span.queries == 0);
+        assert_int_equal(first->start, start[first->row]);
+        assert_int_equal(first->length, length[first->row]);
+        for (uint32_t q = first->first; q < first->length && q < first->first + span.queries; q++) {
+            seen[first->start + q]++;
+        }
+    }
+    for (uint32_t s = *spans * KERNEL_TILE_STRIPS; s < count * KERNEL_TILE_STRIPS; s++) {
         const struct kernel_strip *first = &(*tiles)[s / KERNEL_TILE_STRIPS].strips[0];
         const struct kernel_strip *strip = &first[s % KERNEL_TILE_STRIPS];
         if (first->length >
@@ -29,6 +43,7 @@ static uint32_t cut(const uint32_t *length, uint32_t rows, struct kernel_tile **
             assert_int_equal(strip->first, first->first + s % KERNEL_TILE_STRIPS * KERNEL_STRIP_QUERIES);
         }
         assert_true(first->length > KERNEL_SHORT_ROW || strip->length <= KERNEL_SHORT_ROW);
+        assert_true(span.queries == 0 || strip->length <= span.above);
         if (strip->length == 0) { continue; }
         assert_in_range(strip->row, 0, rows - 1);
         assert_int_equal(strip->start, start[strip->row]);
@@ -40,6 +55,14 @@ static uint32_t cut(const uint32_t *length, uint32_t rows, struct kernel_tile **
     for (uint32_t t = 0; t < tokens; t++) { assert_int_equal(seen[t], 1); }
     free(seen);
     free(start);
+    return count;
+}
+
+static uint32_t cut(const uint32_t *length, uint32_t rows, struct kernel_tile **tiles)
+{
+    uint32_t spans;
+    const uint32_t count = cut_spans(length, rows, no_spans, tiles, &spans);
+    assert_int_equal(spans, 0);
     return count;
 }
 
@@ -57,6 +80,11 @@ TEST(every_query_once)
         struct kernel_tile *tiles = NULL;
         cut(length, rows, &tiles);
         free(tiles);
+        for (uint32_t above = 0; above <= 128; above += 64) {
+            uint32_t spans;
+            cut_spans(length, rows, (struct kernel_span){128 + above, above}, &tiles, &spans);
+            free(tiles);
+        }
     }
 }
 
