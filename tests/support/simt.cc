@@ -368,23 +368,6 @@ void simt_mbarrier_wait(struct simt_site site, struct simt_mbarrier *at, uint32_
     while (!simt_mbarrier_ended(at, parity)) { lane_wait(lane, LANE_AT_MBARRIER, site, 0); }
 }
 
-void simt_numbered_barrier(struct simt_site site, uint32_t number, uint32_t lanes, bool waits)
-{
-    struct lane *lane = running;
-    if (machine->watching) { race_numbered(number, false); }
-    lane->mask = number;
-    if (++machine->numbered[number] < lanes) {
-        if (waits) { lane_wait(lane, LANE_AT_NUMBERED, site, number); }
-    } else {
-        machine->numbered[number] = 0;
-        for (uint32_t i = 0; i < machine->lane_count; i++) {
-            const struct lane *other = machine->lanes[i].get();
-            if (other->state == LANE_AT_NUMBERED && other->mask == number) { set_ready(i); }
-        }
-    }
-    if (machine->watching && waits) { race_numbered(number, true); }
-}
-
 void simt_later(struct simt_site site, simt_combine *combine, const void *record, size_t bytes)
 {
     const unsigned char *from = static_cast<const unsigned char *>(record);
@@ -651,7 +634,6 @@ static bool block_run(uint3 block, dim3 grid, dim3 size)
     if (!machine->failed) { return true; }
     memset(machine->ready, 0, sizeof machine->ready);
     memset(machine->meeting, 0, sizeof machine->meeting);
-    memset(machine->numbered, 0, sizeof machine->numbered);
     for (auto &lane : machine->lanes) { lane_forget(lane.get()); }
     return false;
 }

@@ -2,7 +2,7 @@
  * kernels run one block of `lanes` lanes unless they say otherwise. */
 #include "simt_mistakes.h"
 
-#include "kernels/attention.h"
+#include "kernels/wgmma.h"
 
 #define MISTAKE(name) __global__ void name(KERNEL_ARGS(struct mistake_args, a))
 
@@ -140,6 +140,62 @@ MISTAKE(copy_and_read)
     }
 }
 
+/* A warp hands numbers over to another one; right. */
+MISTAKE(hand_over)
+{
+    SHARED(float, x, [32]);
+    SHARED(mbarrier, full, [1]);
+    if (threadIdx.x == 0) { mbarrier_begin(full, 32); }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        x[threadIdx.x] = a.in[threadIdx.x];
+        mbarrier_arrive(full);
+    } else {
+        mbarrier_wait(full, 0);
+        a.out[threadIdx.x] = x[63 - threadIdx.x];
+    }
+}
+
+/* The warp that reads does not wait. */
+MISTAKE(hand_over_not_waited_for)
+{
+    SHARED(float, x, [32]);
+    SHARED(mbarrier, full, [1]);
+    if (threadIdx.x == 0) { mbarrier_begin(full, 32); }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        x[threadIdx.x] = a.in[threadIdx.x];
+        mbarrier_arrive(full);
+    } else {
+        a.out[threadIdx.x] = x[63 - threadIdx.x];
+    }
+}
+
+MISTAKE(hand_over_that_one_misses)
+{
+    SHARED(mbarrier, full, [1]);
+    if (threadIdx.x == 0) { mbarrier_begin(full, 33); }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        mbarrier_arrive(full);
+    } else {
+        mbarrier_wait(full, 0);
+    }
+    a.out[threadIdx.x] = 0.0f;
+}
+
+MISTAKE(products_not_waited_for)
+{
+    SHARED_DYNAMIC(uint4, matrix);
+    const uint32_t left[4] = {};
+    float d[4][4];
+    for (uint32_t i = threadIdx.x; i < 16 * 64 / 16; i += 32) { matrix[i] = uint4(); }
+    __syncthreads();
+    wgmma<__half, 32, true>::product(d, left, wgmma_matrix_at<64>(matrix, 0), 0);
+    wgmma_commit();
+    a.out[threadIdx.x] = 0.0f;
+}
+
 MISTAKE(two_lanes_write_a_word)
 {
     SHARED(uint32_t, word, [1]);
@@ -247,6 +303,10 @@ static const struct {
     {"copy_read_too_early", copy_read_too_early},
     {"copy_read_without_a_barrier", copy_read_without_a_barrier},
     {"copy_and_read", copy_and_read},
+    {"hand_over", hand_over},
+    {"hand_over_not_waited_for", hand_over_not_waited_for},
+    {"hand_over_that_one_misses", hand_over_that_one_misses},
+    {"products_not_waited_for", products_not_waited_for},
     {"two_lanes_write_a_word", two_lanes_write_a_word},
     {"two_lanes_write_halves", two_lanes_write_halves},
     {"shuffle_for_a_barrier", shuffle_for_a_barrier},

@@ -26,7 +26,6 @@ enum {
     SHARED_BYTES_MAX = 48 * 1024,    /* the limit of a kernel that does not ask the driver for more */
     SHARED_BYTES_ASKED = 227 * 1024, /* of one that does, on Hopper */
     SHARED_ALIGNMENT = 1024,         /* of dynamic shared memory; the most that a kernel may count on */
-    NUMBERED_BARRIERS = 16,
     CANARY_BYTES = 64,
 };
 
@@ -39,7 +38,7 @@ struct fiber {
     void *tsan;
 };
 
-enum lane_state { LANE_READY, LANE_AT_BARRIER, LANE_AT_MEETING, LANE_AT_MBARRIER, LANE_AT_NUMBERED, LANE_LEFT };
+enum lane_state { LANE_READY, LANE_AT_BARRIER, LANE_AT_MEETING, LANE_AT_MBARRIER, LANE_LEFT };
 
 struct async_copy {
     void *to;
@@ -92,8 +91,7 @@ struct machine {
     std::vector<std::unique_ptr<struct lane>> lanes;
     uint32_t lane_count; /* of the block that runs */
     uint64_t ready[LANES_MAX / 64];
-    uint32_t meeting[LANES_MAX / WARP];   /* which lanes of a warp are LANE_AT_MEETING */
-    uint32_t numbered[NUMBERED_BARRIERS]; /* how many lanes are at a numbered barrier */
+    uint32_t meeting[LANES_MAX / WARP]; /* which lanes of a warp are LANE_AT_MEETING */
     void (*kernel)(const void *);
     const void *argument;
     std::vector<struct shared_piece> shared; /* a few */
@@ -142,11 +140,10 @@ enum race_kind { RACE_READ, RACE_WRITE, RACE_ATOMIC, RACE_COPY_BEGINS, RACE_COPY
 void race_launch();
 void race_block();
 void race_barrier();
-void race_warp(uint32_t first, uint32_t mask); /* the lanes of a mask, the warp's first one being `first` */
-void race_arrive(const void *mbarrier);        /* by the lane that runs */
-void race_passed(const void *mbarrier);        /* the lane that runs has seen the arrivals of a phase that has ended */
-void race_numbered(uint32_t number, bool leaves); /* the lane that runs comes to a numbered barrier, or leaves it */
-void race_forget(const void *at, size_t bytes);   /* memory that is new */
+void race_warp(uint32_t first, uint32_t mask);  /* the lanes of a mask, the warp's first one being `first` */
+void race_arrive(const void *mbarrier);         /* by the lane that runs */
+void race_passed(const void *mbarrier);         /* the lane that runs has seen the arrivals of a phase that has ended */
+void race_forget(const void *at, size_t bytes); /* memory that is new */
 void race_touch(const void *at, size_t bytes, enum race_kind kind); /* by the lane that runs */
 void race_watch_delete(struct race_watch *watch);
 } // namespace simt

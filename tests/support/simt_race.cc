@@ -60,7 +60,6 @@ struct race_watch {
     bool across;                     /* lanes of the block order each other by other means than __syncthreads */
     std::vector<horizon> seen;       /* [lane] */
     std::unordered_map<const void *, horizon> mbarriers; /* arrivals so far */
-    horizon numbered[NUMBERED_BARRIERS];
     std::unordered_map<uintptr_t, std::unique_ptr<struct page>> pages;
     uintptr_t near_number[NEAR_PAGES];
     struct page *near[NEAR_PAGES];
@@ -111,7 +110,6 @@ static void clocks_reset(struct race_watch *watch)
     watch->across = false;
     watch->seen.clear();
     watch->mbarriers.clear();
-    for (horizon &numbered : watch->numbered) { numbered.clear(); }
 }
 
 void race_block()
@@ -186,16 +184,6 @@ void race_passed(const void *mbarrier)
 {
     struct race_watch *watch = machine->watch;
     if (watch->across) { join(&watch->seen[lane_number(running)], watch->mbarriers[mbarrier]); }
-}
-
-void race_numbered(uint32_t number, bool leaves)
-{
-    struct race_watch *watch = machine->watch;
-    if (leaves) {
-        join(&watch->seen[lane_number(running)], watch->numbered[number]);
-    } else {
-        race_give(&watch->numbered[number]);
-    }
 }
 
 void race_forget(const void *at, size_t bytes)

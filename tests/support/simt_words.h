@@ -151,10 +151,6 @@ void simt_mbarrier_arrive(struct simt_mbarrier *at);
 bool simt_mbarrier_ended(const struct simt_mbarrier *at, uint32_t parity); /* the phase of that parity */
 void simt_mbarrier_wait(struct simt_site site, struct simt_mbarrier *at, uint32_t parity);
 
-/* A barrier with a number, at which `lanes` of the block meet (bar.sync); unless it waits, the lane goes on at once
- * (bar.arrive). */
-void simt_numbered_barrier(struct simt_site site, uint32_t number, uint32_t lanes, bool waits);
-
 /* A common operation of a warp that happens when its lanes wait for it, and not before. The record is copied. */
 void simt_later(struct simt_site site, simt_combine *combine, const void *record, size_t bytes);
 void simt_later_commit();

@@ -76,6 +76,8 @@ TEST(right_kernels_pass_in_every_order)
         assert_int_equal(launch(&run, "warp_barrier", 32), cudaSuccess);
         assert_int_equal(launch(&run, "copy_and_read", 32), cudaSuccess);
         assert_true(run.out[0] == run.in[31 * 4]);
+        assert_int_equal(launch(&run, "hand_over", 64), cudaSuccess);
+        for (unsigned i = 32; i < 64; i++) { assert_true(run.out[i] == run.in[63 - i]); }
     }
 }
 
@@ -95,6 +97,7 @@ TEST(races_are_seen)
         {"two_lanes_write_a_word", LANES, 1, "byte 0 of 4 in shared memory"},
         {"copy_read_too_early", 32, 1, "copies to, and has not waited for"},
         {"copy_read_without_a_barrier", 32, 1, "in shared memory"},
+        {"hand_over_not_waited_for", 64, 1, "in shared memory"},
         {"global_memory_in_place", LANES, 1, "global memory"},
         {"blocks_that_wait_for_none", 32, 4, "of another block"},
         {"count_without_atomics", 32, 4, "of another block"},
@@ -184,6 +187,17 @@ TEST(shared_memory_has_an_end)
 TEST(copies_must_be_waited_for)
 {
     assert_complains("copy_not_waited_for", 32, 0, "asynchronous copies", "never waited for");
+}
+
+TEST(a_barrier_that_never_opens)
+{
+    assert_complains("hand_over_that_one_misses", 64, 0, "waits at mbarrier_wait (simt_mistakes.cu",
+                     "has left the kernel");
+}
+
+TEST(products_must_be_waited_for)
+{
+    assert_complains("products_not_waited_for", 32, 1024, "products", "never waited for");
 }
 
 TEST(sizes_that_no_device_has)
