@@ -25,7 +25,7 @@ enum {
     WARP = 32,
     SHARED_BYTES_MAX = 48 * 1024,    /* the limit of a kernel that does not ask the driver for more */
     SHARED_BYTES_ASKED = 227 * 1024, /* of one that does, on Hopper */
-    SHARED_ALIGNMENT = 1024,         /* of dynamic shared memory; the most that a kernel may count on */
+    SHARED_ALIGNMENT = 1024,         /* of dynamic shared memory, as wgmma.h needs it */
     CANARY_BYTES = 64,
 };
 
