@@ -1,7 +1,7 @@
 /* The whole forward pass of the CUDA engine, on the host: its numbers beside plain f64 loops, in every precision and
  * layout, run directly, captured, and as a graph.
  *
- * ctest-cost: 15 */
+ * ctest-cost: 30 */
 #include "cuda_case.h"
 #include "cuda_host.h"
 #include "cuda_host_private.h"

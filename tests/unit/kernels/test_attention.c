@@ -4,7 +4,7 @@
  * The bound of a difference is computed for each output from the roundings that the kernel may do: powers and outputs
  * to the matrix's type, scores and sums to f32.
  *
- * ctest-cost: 15 */
+ * ctest-cost: 30 */
 #include "harness.h"
 
 #include <math.h>
