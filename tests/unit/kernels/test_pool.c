@@ -143,7 +143,7 @@ TEST(lengths_of_extreme_vectors)
 TEST(normalised_as_on_the_host)
 {
     for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
-        struct pool_scene s = pool_new(type, 768, KERNEL_POOL_MEAN);
+        struct pool_scene s = pool_new(type, 768, POOLING_MEAN, false);
         uint32_t finite[8];
         pool_run(&s, finite);
         float *plain = malloc(s.rows.rows * 768 * sizeof *plain);
