@@ -520,7 +520,7 @@ enum {
 };
 
 /* clang-format off */
-/* FIELD(FIELD_NAME, "name", parser, tasks), in the order in which they are parsed. */
+/* FIELD(NAME, "name", parser, tasks), in the order in which they are parsed. */
 #define FIELDS                                                                                                         \
     FIELD(OWN_ID, "_id", parse_own_id, ALL) /* before `id`: it changes the name */                                     \
     FIELD(OWN_FIRST_AT, "_first_at", parse_own_first_at, ALL) /* before the deadlines, which count from it */          \
@@ -533,7 +533,7 @@ enum {
     FIELD(TRACESTATE, "tracestate", parse_tracestate, ALL) /* after traceparent: it means nothing alone */             \
     FIELD(CANCEL, "cancel", parse_cancel, ALL)                                                                         \
     FIELD(TASK, "task", parse_task, ALL) /* before the fields that not every task has */                               \
-    FIELD(TEXT, "text", parse_one_text, TEXTS)                                                                             \
+    FIELD(TEXT, "text", parse_one_text, TEXTS)                                                                         \
     FIELD(QUERY, "query", parse_query, RERANK)                                                                         \
     FIELD(INPUTS, "inputs", parse_inputs, ALL)                                                                         \
     FIELD(TTL, "ttl", parse_ttl, ALL)                                                                                  \
@@ -640,7 +640,8 @@ static uint32_t count_texts(const struct fields *fields)
     return readable ? fields->inputs.count : 0;
 }
 
-/* The number of bytes that `apply` copies into the block after the request. */
+/* The number of bytes that apply_fields copies into the block after the request. Each field that is kept as bytes has
+ * a row. */
 static size_t copied_bytes(const struct fields *fields, const struct request_rules *rules)
 {
     const struct {
