@@ -126,7 +126,7 @@ __device__ __forceinline__ void tokens_copy(const T *from, const attention_row<T
     }
 }
 
-/* Hands places over when their copies have arrived, which is one place behind the copies that are begun. */
+/* Hands places over when their copies have arrived: each one place after the place whose copies begin. */
 struct copy_order {
     mbarrier *pending = nullptr; /* of the place whose copies are under way */
 
@@ -138,7 +138,7 @@ struct copy_order {
         pending = nullptr;
     }
 
-    /* Waits until a place is empty; if it is not yet, first hands over what is under way. */
+    /* Waits until a place is empty; if it is not yet, first hands over the place whose copies are under way. */
     __device__ __forceinline__ void wait(mbarrier *empty, uint32_t parity)
     {
         if (pending != nullptr && !mbarrier_ended(empty, parity)) {

@@ -270,7 +270,7 @@ static bool check_stray(struct doctor *doctor, const struct resp_value *key, boo
     return true;
 }
 
-/* Whether our login may SCAN. It asks, because Redis logs each refusal. */
+/* Returns whether our login may SCAN. It asks, because Redis logs each refusal. */
 static bool may_scan(struct doctor *doctor)
 {
     char user[256], answer[256];

@@ -44,12 +44,13 @@ struct thread_pool {
 
 /* ---- the threads' side ---- */
 
-/* The number of waiting items that are for other slots: those that they need to hold as many as this one. */
+/* The number of waiting items that belong to slots which hold less than this one. A slot that holds none takes any. */
 static size_t count_lacking(const struct thread_slot *slot)
 {
     const struct thread_pool *pool = slot->pool;
     size_t count = 0;
-    for (unsigned i = 0; i < pool->running && slot->holds > 0; i++) {
+    if (slot->holds == 0) { return 0; }
+    for (unsigned i = 0; i < pool->running; i++) {
         if (!pool->slots[i].left && pool->slots[i].holds < slot->holds) { count += slot->holds - pool->slots[i].holds; }
     }
     return count;

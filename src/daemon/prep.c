@@ -124,10 +124,13 @@ void prep_add(struct prep *prep, struct prep_client *client, const struct model 
 
 void prep_put(struct prep *prep, struct prep_client *client, enum prep_kind kind, struct request_list *requests)
 {
-    if (kind == PREP_FORMAT) { request_list_join(&client->waiting[PREP_FORMAT_QUEUE], requests); }
-    for (struct request *request; (request = request_list_pop(requests)) != NULL;) {
-        request_list_push(&client->waiting[entry_bytes(request) > LONG_BYTES ? PREP_LONG_QUEUE : PREP_SHORT_QUEUE],
-                          request);
+    if (kind == PREP_FORMAT) {
+        request_list_join(&client->waiting[PREP_FORMAT_QUEUE], requests);
+    } else {
+        for (struct request *request; (request = request_list_pop(requests)) != NULL;) {
+            request_list_push(&client->waiting[entry_bytes(request) > LONG_BYTES ? PREP_LONG_QUEUE : PREP_SHORT_QUEUE],
+                              request);
+        }
     }
     start_waiting(prep);
 }

@@ -1,4 +1,4 @@
-/* What a queue is made with. */
+/* The options of a queue. */
 #ifndef REDIS_QUEUE_OPTIONS_H
 #define REDIS_QUEUE_OPTIONS_H
 

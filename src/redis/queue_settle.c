@@ -102,13 +102,14 @@ static void add_fields(const struct queue *queue, struct command *command, const
 /* Adds the fields of a reply after their number, which has three digits and is patched in. */
 static void add_counted_fields(const struct queue *queue, struct command *command, const struct request *request)
 {
+    enum { DIGITS = 3, END = 2 }; /* of a bulk string: CR, LF */
     command_text(command, "000");
-    size_t at = command->buffer.length, words = command->words;
+    size_t at = command->buffer.length - END - DIGITS, words = command->words;
     add_fields(queue, command, request);
     if (buffer_ok(&command->buffer)) {
         char digits[8];
         snprintf(digits, sizeof digits, "%03u", (unsigned)(command->words - words) % 1000);
-        memcpy(command->buffer.data + at - 5, digits, 3);
+        memcpy(command->buffer.data + at, digits, DIGITS);
     }
 }
 

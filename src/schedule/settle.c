@@ -162,7 +162,11 @@ static void count_outcome(struct worker *worker, const struct request *request)
         stats->shed += request->retry.code == CODE_QUEUE_FULL;
         break;
     case OUTCOME_DEFER:
-        ++*(request->retry.next_attempt > request->retry.attempt ? &stats->retries : &stats->parked);
+        if (request->retry.next_attempt > request->retry.attempt) {
+            stats->retries++;
+        } else {
+            stats->parked++;
+        }
         break;
     case OUTCOME_DEAD:
         stats->dead_letters++;
@@ -236,8 +240,7 @@ void settle_settled(struct worker *worker, const struct event *event)
     struct request_list list = event->requests;
     bool single = list.first && list.first->lifetime.single;
     worker->settle.out--;
-    worker->settle.single_out &= !single;
-    worker->settle.proving &= !single;
+    if (single) { worker->settle.single_out = worker->settle.proving = false; }
     if (event->failed) {
         settle_failed(worker, &list, single);
         return;

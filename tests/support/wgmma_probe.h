@@ -18,7 +18,7 @@ struct probe_wgmma_args {
 };
 
 /* Each product that attention uses: with n columns; b with its rows in memory (transposed) or its columns; in panels
- * with rows of so many bytes; a in shared memory or in registers. */
+ * with rows of that many bytes; a in shared memory or in registers. */
 struct probe_wgmma_case {
     enum kernel_type type;
     uint32_t n, transposed, row, shared_left;

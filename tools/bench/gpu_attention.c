@@ -151,7 +151,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Microseconds of each of so many launches. */
+/* The microseconds of one of `launches` launches. */
 static float time_launches(const struct attention_case *c, const struct rows *rows, int launches)
 {
     const cudaStream_t stream = device_queue()->cuda_stream;

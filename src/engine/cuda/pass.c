@@ -557,7 +557,7 @@ static enum status find_bucket(struct backend_workspace *workspace, const struct
     uint32_t tokens = cuda_bucket_tokens(pass->extent), rows = plan->rows < tokens ? plan->rows : tokens;
     if (model->pooling == POOLING_CLS) {
         rows = cuda_bucket_rows(pass->rows, rows);
-    } else { /* launches are for the tiles that so many rows could need, and blocks without a tile cost time, too */
+    } else { /* launches are for the tiles that this number of rows could need; blocks without a tile cost time, too */
         while (rows / 4 >= pass->rows) { rows /= 4; }
     }
     TRY(find_or_add_bucket(&workspace->graphs, tokens, rows, &workspace->bucket, err));
