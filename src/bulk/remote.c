@@ -313,6 +313,19 @@ static enum effect take_reply(struct remote *remote, struct slot *slot, const st
 
 /* --- The loop of the thread --- */
 
+/* Tells the caller when the last worker is gone for more than a moment, and when one is there again. */
+static void watch_workers(struct remote *remote, bool live, uint64_t now_ms)
+{
+    enum { ALONE_MS = 2000 };
+    if (!live && remote->alone_ms == 0) { remote->alone_ms = now_ms; }
+    if (live) { remote->alone_ms = 0; }
+    bool alone = !live && now_ms - remote->alone_ms >= ALONE_MS;
+    if (alone != remote->alone_said && (live || alone) && remote->options.live) {
+        remote->options.live(remote->options.queue, live);
+        remote->alone_said = alone;
+    }
+}
+
 /* Reads the replies of up to PIPELINE requests; those without a reply that were not sent yet are sent. */
 static enum status look_some(struct remote *remote, struct slot *const *some, unsigned count, struct err *err)
 {
@@ -336,7 +349,8 @@ static enum status look_some(struct remote *remote, struct slot *const *some, un
             uint64_t took_ms = slot->sent_ms > 0 ? now_ms - slot->sent_ms : 0;
             ended_count++;
             remote->heard_ms = now_ms;
-            remote->slowest_ms -= remote->slowest_ms / 16; /* an outage is forgotten again */
+            if (remote->alone_said) { watch_workers(remote, true, now_ms); } /* somebody has answered */
+            remote->slowest_ms -= remote->slowest_ms / 16;                   /* an outage is forgotten again */
             remote->slowest_ms = took_ms > remote->slowest_ms ? took_ms : remote->slowest_ms;
         }
         if (effect == ENDED) { give_back(remote, slot); }
@@ -406,19 +420,6 @@ static bool is_fresh(struct remote *remote, const struct resp_value *published, 
         remote->published_ms = now_ms;
     }
     return now_ms - remote->published_ms < STALE_MS;
-}
-
-/* Tells the caller when the last worker is gone for more than a moment, and when one is there again. */
-static void watch_workers(struct remote *remote, bool live, uint64_t now_ms)
-{
-    enum { ALONE_MS = 2000 };
-    if (!live && remote->alone_ms == 0) { remote->alone_ms = now_ms; }
-    if (live) { remote->alone_ms = 0; }
-    bool alone = !live && now_ms - remote->alone_ms >= ALONE_MS;
-    if (alone != remote->alone_said && (live || alone) && remote->options.live) {
-        remote->options.live(remote->options.queue, live);
-        remote->alone_said = alone;
-    }
 }
 
 /* Sends requests again that should have ended long ago. A producer's rights do not cover the stream, so that after
