@@ -29,8 +29,8 @@ static enum status read_all(int fd, const char *path, size_t size, struct buffer
 
 enum status file_check_content(const char *bytes, size_t length, const char *path, struct err *err)
 {
-    static const char pointer[] = "version https://git-lfs.github.com/spec/";
-    if (length < sizeof pointer - 1 || memcmp(bytes, pointer, sizeof pointer - 1) != 0) { return STATUS_OK; }
+    enum { POINTER = sizeof FILE_LFS_POINTER - 1 };
+    if (length < POINTER || memcmp(bytes, FILE_LFS_POINTER, POINTER) != 0) { return STATUS_OK; }
     return err_set(err, STATUS_BAD_INPUT, "%s is a Git LFS pointer, and not the file itself: git lfs pull fetches it",
                    path);
 }

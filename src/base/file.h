@@ -8,6 +8,8 @@
 #include "base/buffer.h"
 #include "base/err.h"
 
+#define FILE_LFS_POINTER "version https://git-lfs.github.com/spec/" /* a pointer of Git LFS begins with it */
+
 /* Refuses the beginning of a file that Git LFS left as a pointer. Errors: STATUS_BAD_INPUT naming the path. */
 MUST_CHECK enum status file_check_content(const char *bytes, size_t length, const char *path, struct err *err);
 

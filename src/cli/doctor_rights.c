@@ -6,13 +6,12 @@
 #include "redis/rights.h"
 #include "schedule/request.h"
 
-enum { COMMAND_MAX = DOCTOR_COMMAND };
-
 /* Writes the command with the queue's keys; `stream` replaces @requests*. */
-static void spell_command(const struct session *session, const char *command, const char *stream, char out[COMMAND_MAX])
+static void spell_command(const struct session *session, const char *command, const char *stream,
+                          char out[DOCTOR_COMMAND])
 {
     size_t used = 0;
-    for (const char *at = command; *at != '\0' && used < COMMAND_MAX - SESSION_KEY;) {
+    for (const char *at = command; *at != '\0' && used < DOCTOR_COMMAND - SESSION_KEY;) {
         if (*at != '@') {
             out[used++] = *at++;
             continue;
@@ -21,7 +20,7 @@ static void spell_command(const struct session *session, const char *command, co
         char suffix[64], key[SESSION_KEY];
         snprintf(suffix, sizeof suffix, "%.*s", (int)length, at);
         session_key(session, strcmp(suffix, "requests*") == 0 ? stream : suffix, "", key);
-        used += (size_t)snprintf(out + used, COMMAND_MAX - used, "%s", key);
+        used += (size_t)snprintf(out + used, DOCTOR_COMMAND - used, "%s", key);
         at += length;
     }
     out[used] = '\0';
@@ -42,7 +41,7 @@ static enum status try_right(struct doctor *doctor, const char *user, const char
 {
     size_t variants = !strstr(command, "@requests*") ? 1 : CLASS_COUNT;
     for (size_t i = 0; i < variants; i++) {
-        char spelled[COMMAND_MAX], answer[256];
+        char spelled[DOCTOR_COMMAND], answer[256];
         spell_command(&doctor->session, command, class_streams[i], spelled);
         TRY(doctor_try(doctor, user, spelled, answer, err));
         lack->asked++;
@@ -116,7 +115,7 @@ static void check_replay(struct doctor *doctor)
 {
     static const char *const commands[] = {"HSET @reply:x a b", "XDEL @requests 1-1", "XACK @requests sluice 1-1",
                                            "ZADD @later 1 x"};
-    char aof[64], spelled[COMMAND_MAX], answer[256] = "";
+    char aof[64], spelled[DOCTOR_COMMAND], answer[256] = "";
     struct err err;
     if (strcmp(doctor_info(doctor, "aof_enabled", aof), "1") != 0) { return; }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0] && answer[0] == '\0'; i++) {

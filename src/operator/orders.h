@@ -1,4 +1,4 @@
-/* What an operator changes: the pause and the caps of a queue, and orders to its workers. */
+/* The orders of an operator: the pause and the caps of a queue, and orders to its workers. */
 #ifndef OPERATOR_ORDERS_H
 #define OPERATOR_ORDERS_H
 

@@ -1,4 +1,4 @@
-/* What the housekeeper does for the whole queue: returns parked requests that are due, and repairs ids ahead of the
+/* The housekeeper's work for the whole queue: returns parked requests that are due, and repairs ids ahead of the
  * clock.
  *
  * lua/mend reads no entry whose size is not known: 24 MiB would take it 58 ms, in which Redis does nothing else. So

@@ -15,6 +15,11 @@ int entry_id_compare(struct entry_id a, struct entry_id b)
     return 0;
 }
 
+bool entry_id_is_set(struct entry_id id)
+{
+    return id.ms > 0 || id.seq > 0;
+}
+
 static char *put_decimal(char *to, uint64_t value)
 {
     char digits[20];

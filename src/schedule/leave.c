@@ -92,9 +92,7 @@ static void release_some(struct worker *worker, bool last)
 /* Returns whether no call but settles is out. */
 static bool is_quiet(const struct worker *worker)
 {
-    bool reads = worker->read.out || worker->own.reading || worker->chores.reclaim.out || worker->chores.sweep.out ||
-                 worker->fairness.calling;
-    return !reads && !worker->chores.renewing && !worker->chores.promoting && !worker->chores.mending &&
+    return !worker_reads(worker) && !worker->chores.renewing && !worker->chores.promoting && !worker->chores.mending &&
            !worker->pulse.out && !worker->own.strays.listing;
 }
 

@@ -47,11 +47,6 @@ void own_distrust(struct worker *worker)
     worker->own.unsure = true;
 }
 
-static bool id_is_set(struct entry_id id)
-{
-    return id.ms > 0 || id.seq > 0;
-}
-
 static struct entry_id id_before(struct entry_id id)
 {
     return id.seq > 0 ? (struct entry_id){id.ms, id.seq - 1} : (struct entry_id){id.ms - 1, UINT64_MAX};
@@ -86,8 +81,8 @@ void own_answered(struct worker *worker, const struct event *event)
     }
     if (worker->own.part == OWN_IDS) {
         note_next_own(worker, event);
-        if (id_is_set(worker->own.next)) { return; }
-    } else if (id_is_set(worker->own.next)) {
+        if (entry_id_is_set(worker->own.next)) { return; }
+    } else if (entry_id_is_set(worker->own.next)) {
         worker->own.after = worker->own.next;
         worker->own.next = (struct entry_id){0};
         return;
@@ -115,7 +110,7 @@ void own_read(struct worker *worker)
     struct entry_id alone = {0};
     worker->own.part = OWN_ENTRIES;
     action->read.class = worker->own.class;
-    if (!id_is_set(worker->own.next)) {
+    if (!entry_id_is_set(worker->own.next)) {
         worker->own.part = by_id ? OWN_IDS : OWN_ENTRIES;
         action->read.count = by_id ? OWN_MAX : read_max(worker, worker->own.class, worker->own.count);
         action->read.after = worker->own.after;

@@ -70,7 +70,7 @@ void limits_reads_alone(struct worker *worker, enum request_class class, struct 
 void limits_own_answered(struct worker *worker, bool failed, bool entries)
 {
     struct redis_limits *limits = &worker->limits;
-    limits->alone_lost = failed && (limits->alone.id.ms > 0 || limits->alone.id.seq > 0);
+    limits->alone_lost = failed && entry_id_is_set(limits->alone.id);
     limits->read_lost |= failed && entries;
 }
 

@@ -358,6 +358,9 @@ bool reply_code_retryable(enum reply_code code);
 /* Negative, 0 or positive: `a` is older, the same or younger. */
 int entry_id_compare(struct entry_id a, struct entry_id b);
 
+/* False for {0}, which stands for no entry. */
+bool entry_id_is_set(struct entry_id id);
+
 /* Writes an entry id as Redis does: ms-seq, NUL-terminated. */
 void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT]);
 

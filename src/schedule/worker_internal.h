@@ -119,6 +119,9 @@ bool worker_claims(const struct worker *worker);
 /* Returns whether this worker does the queue's chores now: it is the housekeeper, and it claims. */
 bool worker_keeps_house(const struct worker *worker);
 
+/* Returns whether a read or another call that brings entries is out. */
+bool worker_reads(const struct worker *worker);
+
 /* Adds a value to a moving mean (of about the last 32). */
 void worker_weigh(double *mean, double value);
 

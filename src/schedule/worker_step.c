@@ -287,13 +287,17 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     return worker->wakes_at;
 }
 
+bool worker_reads(const struct worker *worker)
+{
+    return worker->read.out || worker->own.reading || worker->chores.reclaim.out || worker->chores.sweep.out ||
+           worker->fairness.calling;
+}
+
 bool worker_rests(const struct worker *worker)
 {
-    bool reads = worker->read.out || worker->own.reading || worker->chores.reclaim.out || worker->chores.sweep.out ||
-                 worker->fairness.calling;
     bool runs = worker->prep.out > 0 || worker->cut.running.count > 0 || worker->rows.halves.first ||
                 worker->prep.to_format.first;
-    return !reads && !runs;
+    return !worker_reads(worker) && !runs;
 }
 
 struct worker_stats worker_stats(const struct worker *worker)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/utf8.h"
 
 #define PANDAS(read)                                                                                                   \
@@ -41,7 +42,7 @@ static const struct mark {
     {0, 6, "\x93NUMPY", false, "a NumPy array", "a job reads texts; write them one a line"},
     {0, 5, "%PDF-", false, "PDF", "pdftotext FILE - | sluice embed - --format document"},
     {0, 4, "GGUF", true, "a GGUF model", MODEL},
-    {0, 40, "version https://git-lfs.github.com/spec/", false, "a Git LFS pointer", "git lfs pull fetches the file"},
+    {0, sizeof FILE_LFS_POINTER - 1, FILE_LFS_POINTER, false, "a Git LFS pointer", "git lfs pull fetches the file"},
     {0, 2, "\xff\xfe", false, "UTF-16 text", UNPACK("iconv -f UTF-16 -t UTF-8")},
     {0, 2, "\xfe\xff", false, "UTF-16 text", UNPACK("iconv -f UTF-16 -t UTF-8")},
 };

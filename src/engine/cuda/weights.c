@@ -4,35 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "engine/cuda/memory.h"
 
 /* --- rounding to 16 bits --- */
 
-static uint32_t float_bits(float value)
+static uint16_t to_bf16(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits = float_bits(value);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded); /* a NaN stays NaN */
-}
-
-static uint16_t to_f16(float value)
-{
-    uint32_t bits = float_bits(value), magnitude = bits & 0x7fffffff, sign = bits >> 16 & 0x8000;
-    uint32_t normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
-    float shifted; /* adding 2^-1 shifts a subnormal into the last bits and rounds it */
-    memcpy(&shifted, &magnitude, sizeof shifted);
-    uint32_t subnormal = float_bits(shifted + 0.5f) - 0x3f000000;
-    uint32_t half = magnitude < 0x38800000 ? subnormal : normal;
-    half = magnitude >= 0x477ff000 ? 0x7c00 : half; /* at least halfway from the largest f16 to 2^16 */
-    half = magnitude > 0x7f800000 ? 0x7e00 : half;
-    return (uint16_t)(sign | half);
 }
 
 void cuda_narrow(enum kernel_type type, const float *values, size_t count, float scale, void *to)
@@ -42,7 +24,7 @@ void cuda_narrow(enum kernel_type type, const float *values, size_t count, float
     if (type == KERNEL_F32) {
         for (size_t i = 0; i < count; i++) { f32[i] = values[i] * scale; }
     } else if (type == KERNEL_F16) {
-        for (size_t i = 0; i < count; i++) { half[i] = to_f16(values[i] * scale); }
+        for (size_t i = 0; i < count; i++) { half[i] = half_from_float(values[i] * scale); }
     } else {
         for (size_t i = 0; i < count; i++) { half[i] = to_bf16(values[i] * scale); }
     }
