@@ -25,7 +25,7 @@ class Bench(SluiceCase):
         self.assertEqual(glob.glob(self.path("sluice-bench-*")), [])
 
     def run_bench(self, part, *arguments, **options):
-        binary = DEVELOPER if part in ("queue", "tokenizer", "peak") else BINARY
+        binary = DEVELOPER if part in ("queue", "peak") else BINARY
         return self.run_sluice("bench", part, *arguments, binary=binary, environment=self.environment, timeout=300, **options)
 
     def figures(self, part, *arguments):
@@ -46,7 +46,7 @@ class Bench(SluiceCase):
             self.assertIn(word, text)
 
     def test_what_only_developers_need_is_not_in_sluice(self):
-        for part in ("queue", "tokenizer", "peak"):
+        for part in ("queue", "peak"):
             self.assertNotIn(f"bench {part}".encode(), self.run_sluice("bench", "--help").stdout)
             self.assertIn(f"bench {part}".encode(), self.run_sluice("bench", "--help", binary=DEVELOPER).stdout)
             self.assertEqual(self.run_sluice("bench", part).returncode, USAGE)
@@ -76,11 +76,9 @@ class Bench(SluiceCase):
         self.refused("e2e", "--queue", "mine", says=["--queue"], code=DATAERR)
         self.refused("e2e", "--no-full", code=DATAERR, says=["--no-full", "--rate"])
         self.refused("e2e", "--model", model, "--input", self.path("none"), code=NOINPUT, says=["none"])
-        self.refused("tokenizer", "--model", model, "--document-bytes", "none", says=["--document-bytes"])
-        self.refused("tokenizer", "--model", model, "--input", self.write("empty", ""), code=DATAERR, says=["empty"])
-        self.refused("tokenizer", "--model", model, "--input", self.write("bytes", b"caf\xe9\n"), code=DATAERR, says=["UTF-8"])
         self.refused("queue", "--model", model, "--encodings", "f32,f16", code=DATAERR, says=["--encodings", "f16"])
-        self.refused("queue", "--model", model, "--depths", "10,x", code=DATAERR, says=["--depths", "10,x"])
+        self.refused("e2e", "--model", model, "--input", self.write("empty", ""), code=DATAERR, says=["empty"])
+        self.refused("e2e", "--model", model, "--input", self.write("bytes", b"caf\xe9\n"), code=DATAERR, says=["UTF-8"])
 
     def test_without_a_redis_server(self):
         self.environment["PATH"] = self.directory
@@ -142,26 +140,6 @@ class Bench(SluiceCase):
             share, rounded = row["gflops"] / row["peak_gflops"], 0.05 / row["peak_gflops"]  # one decimal; a busy machine has small numbers
             self.assertAlmostEqual(row["share"], share, delta=0.01 + 2 * rounded * (1 + share))
 
-    def test_tokenizer(self):
-        model = self.make_model()
-        texts = self.write("texts.txt", "the red worker\n\nthe queue of the blue worker\n")
-        for source in ((), ("--input", texts)):
-            found = self.figures("tokenizer", "--model", model, "--round-ms", "5", "--short-tokens", "8", "--document-bytes", "5000",
-                                 "--document-tokens", "32", *source)
-            self.assertGreater(found["vocabulary"], 100)
-            self.assertGreaterEqual(found["open_ms"], 0)
-            every, short, long = found["runs"]
-            self.assertEqual([row["texts"] for row in found["runs"]], ["all", "one short", "one long"])
-            self.assertEqual([row["count"] for row in found["runs"]], [2 if source else 2000, 1, 1])
-            self.assertEqual([row["max_tokens"] for row in found["runs"]], [64, 64, 32])
-            self.assertGreaterEqual(long["bytes"], 5000)
-            if source:
-                self.assertEqual(every["bytes"], len("the red worker") + len("the queue of the blue worker"))
-            for row in found["runs"]:
-                self.assertGreater(row["tokens_per_s"], 0)
-                self.assertLessEqual(row["p50_us"], row["p99_us"])
-            self.assertLess(short["bytes"], 8 * 8)
-
     def test_queue(self):
         found = self.figures("queue", "--model", self.make_model(), "--requests", "3000", "--rounds", "2")
         self.assertEqual(found["floats"], 64)
@@ -172,18 +150,11 @@ class Bench(SluiceCase):
             self.assertGreater(row["ceiling_per_s"], 0)
             self.assertGreater(row["share"], 0)
 
-    def test_queue_that_stays_full_on_a_given_redis(self):
+    def test_queue_on_a_given_redis_leaves_nothing_there(self):
         client = (server := self.start_redis()).client()
         found = self.figures("queue", "--redis", server.socket, "--model", self.make_model(), "--requests", "2000", "--rounds", "1",
-                             "--depths", "500,4000")
-        self.assertEqual([row["depth"] for row in found["depths"]], [500, 4000])
-        for key in ("of_first", "ceiling_of_first"):
-            self.assertEqual(found["depths"][0][key], 1)
-        for row in found["depths"]:
-            for key in ("daemon_per_s", "ceiling_per_s", "share"):
-                self.assertGreater(row[key], 0, key)
-            for kind in ("", "ceiling_"):
-                self.assertGreater(row[f"{kind}user_us"] + row[f"{kind}system_us"], 0)
+                             "--encodings", "json")
+        self.assertEqual([row["encoding"] for row in found["loop"]], ["json"])
         self.assertEqual(client.keys(), [])
 
     def check_run(self, row):

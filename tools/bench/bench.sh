@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Takes the measurements of docs/speed.md: ratios within one run, medians, and the machine that they were taken on.
-#   tools/bench/bench.sh BUILD_DIR [engine|e2e|queue|growth|tokenizer|latency|memory|http|reclaim|takeover|waiters|features|scripts|looks|host|bulk|peers ...]
+#   tools/bench/bench.sh BUILD_DIR [engine|e2e|queue|latency|redis|reclaim|takeover|high|host|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
 shift
 here=$(dirname "$(realpath "$0")")
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(engine e2e queue growth tokenizer latency memory reclaim takeover waiters features scripts looks host bulk)
+[ ${#parts[@]} -gt 0 ] || parts=(engine e2e queue latency redis reclaim takeover high host bulk)
 
 sluice=$build/sluice developer=$build/tools/sluice_dev
 folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
@@ -33,23 +33,9 @@ for part in "${parts[@]}"; do
       "$developer" bench queue --model "$(minilm)"
       "$developer" bench queue --model "$(minilm)" --appendonly
       ;;
-    growth) # with queue depth and threads; for tokens see engine
-      "$developer" bench queue --model "$(minilm)" --encodings f32 --depths 1000,10000,100000,1000000,10000000 # 1.1 GB in Redis
-      for threads in $(seq "$(nproc)"); do
-        "$sluice" bench e2e --model "$(minilm)" --threads "$threads" --no-alone
-      done
-      ;;
-    tokenizer)
-      root=$here/../..
-      venv=$build/../venv
-      "$root/tests/support/venv.sh" "$venv" "$root/tests/requirements.txt"
-      "$venv/bin/python" -B "$here/bench_tokenizer.py" "$developer" "$root/config/models/sluice-mini-en" "$root/tools/demo/packages.tsv"
-      ;;
-    latency | memory | http | redis) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
-    reclaim | takeover | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
-    scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
+    latency | redis) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
+    reclaim | takeover | high) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     host) /usr/bin/python3 -B "$here/host_cost.py" "$build/tests/sluice_paced" ;;
-    looks) /usr/bin/python3 -B "$here/bench_looks.py" ;;
     bulk)
       /usr/bin/python3 -B "$here/bench_bulk.py" "$build" rates
       /usr/bin/python3 -B "$here/bench_bulk.py" "$build" flat

@@ -4,8 +4,6 @@
  *
  * Each measurement has its own Redis, or at least its own queue, so that it does not pay for what another one wrote.
  * Both kinds find the same state: a group, all requests, none delivered, and a Redis that has memory for their replies.
- * While a stream is kept full, both have the same producer: the script of filling_write, which this program sends for a
- * daemon, and the bare client itself for each read.
  *
  * Why memory: in a Redis that has worked for a while, replies reuse the memory of others that were fetched or have
  * expired; a new one asks the kernel for every page. The price of that varies: in a virtual machine a page took 1.4 us
@@ -31,20 +29,12 @@
  * replies formatted beforehand. It computes nothing and recovers from nothing, so its rate is the ceiling for the
  * daemon's loop. */
 
-/* The requests added to a stage's queue so far. A script makes up the texts in Redis, thousands with one command. */
-struct filling {
-    struct stage *stage;
-    const char *encoding; /* requested by each */
-    uint64_t count;
-};
-
 /* A run of the bare client. */
 struct ceiling_run {
     const struct stage *stage;
-    struct filling *filling; /* adds as many requests as are read; NULL: the stream has all of them already */
-    size_t wanted;           /* how many to settle */
-    uint32_t dim;            /* floats of a reply ... */
-    const char *encoding;    /* ... in "f32" or "json" */
+    size_t wanted;        /* how many to settle */
+    uint32_t dim;         /* floats of a reply ... */
+    const char *encoding; /* ... in "f32" or "json" */
 };
 
 /* Two reads are always in flight, and each is followed by the settles of its entries and by the next read, so Redis
@@ -62,54 +52,6 @@ enum {
     REPLY_STRINGS = 12,    /* field, value, ... */
     TIMEOUT_MS = 60000,
 };
-
-/* --- requests --- */
-
-enum { AT_ONCE = 10000, WORDS = 7, NUMBER = 24 };
-
-static const char filling_script[] =
-    "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'text', "
-    "'the quick brown fox jumps over the lazy dog, number ' .. (ARGV[2] + i), 'encoding', ARGV[3]) end";
-
-/* A command's words, and the memory of those made for it. */
-struct words {
-    const char *items[WORDS];
-    char key[STAGE_KEY], count[NUMBER], from[NUMBER];
-};
-
-static void make_filling(struct filling *filling, uint64_t count, struct words *words)
-{
-    snprintf(words->count, NUMBER, "%llu", (unsigned long long)count);
-    snprintf(words->from, NUMBER, "%llu", (unsigned long long)filling->count);
-    const char *all[WORDS] = {
-        "EVAL",      filling_script,   "1", stage_key(filling->stage, "requests", words->key), words->count,
-        words->from, filling->encoding};
-    for (size_t i = 0; i < WORDS; i++) { words->items[i] = all[i]; }
-    filling->count += count;
-}
-
-/* Adds requests and waits for the answers. Errors: those of client_command; STATUS_TIMEOUT (interrupted). */
-static enum status filling_add(struct filling *filling, uint64_t count, struct err *err)
-{
-    struct words words;
-    const struct resp_value *reply;
-    while (count > 0) {
-        uint64_t now = count < AT_ONCE ? count : AT_ONCE;
-        TRY(stage_check(filling->stage, err));
-        make_filling(filling, now, &words);
-        TRY(client_command(filling->stage->client, WORDS, words.items, NULL, &reply, err));
-        count -= now;
-    }
-    return STATUS_OK;
-}
-
-/* Writes the command that adds requests. */
-static void filling_write(struct filling *filling, uint64_t count, struct command *command)
-{
-    struct words words;
-    make_filling(filling, count, &words);
-    command_list(command, WORDS, words.items, NULL);
-}
 
 /* --- the bare client --- */
 
@@ -300,18 +242,6 @@ static void send_read(struct ceiling *ceiling)
     send_command(ceiling, on_read);
 }
 
-static void on_filled(void *context, const struct resp_value *reply)
-{
-    if (take_answer(context, reply)) { end_if_over(context); }
-}
-
-/* Adds as many requests as were read. */
-static void send_filling(struct ceiling *ceiling, size_t count)
-{
-    filling_write(ceiling->run->filling, count, &ceiling->command);
-    send_command(ceiling, on_filled);
-}
-
 static void on_read(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
@@ -322,9 +252,7 @@ static void on_read(void *context, const struct resp_value *reply)
         send_settle(ceiling, entries->items + at, count - at < ceiling->per_call ? count - at : ceiling->per_call);
     }
     ceiling->read += count;
-    if (ceiling->run->filling != NULL && count > 0) {
-        send_filling(ceiling, count);
-    } else if (ceiling->run->filling == NULL && count == 0 && ceiling->read < ceiling->run->wanted) {
+    if (count == 0 && ceiling->read < ceiling->run->wanted) {
         fail_with(ceiling, "the stream ran empty before all requests were read");
     }
     if (ceiling->read < ceiling->run->wanted) { send_read(ceiling); }
@@ -405,141 +333,112 @@ static enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled,
     return status;
 }
 
-enum { SILENCE_MS = 60000 };
+enum { SILENCE_MS = 60000, AT_ONCE = 10000, NUMBER = 24 };
 
 /* Which kind settles: a daemon with the null engine, or the bare client. */
 enum queue_kind { QUEUE_DAEMON, QUEUE_BARE, QUEUE_KINDS };
 
-/* One measurement. */
-struct queue_run {
+/* --- one measurement --- */
+
+/* A measurement, its Redis, and its daemon if there is one. */
+struct round {
     const struct config *config;
     const volatile sig_atomic_t *stop;
     bool appendonly;
     const char *encoding;
     uint32_t dim;
     uint64_t requests; /* requests to settle */
-    uint64_t depth;    /* requests that always wait, because new ones replace those settled; 0: the stream runs dry */
-};
-
-/* Requests per second, and the time of Redis' main thread per request, in user mode and in the kernel. Units: us. */
-struct queue_figures {
-    double per_s, user_us, system_us;
-};
-
-/* --- one measurement --- */
-
-/* The Redis of a measurement, and its daemon if there is one. */
-struct round {
-    const struct queue_run *run;
     struct stage stage;
     struct child daemon;
-    struct filling filling;
-    uint64_t earlier; /* requests that were settled before the measurement */
 };
 
-/* The counters at the beginning or end of a measurement. */
+/* How many requests were settled at a time. */
 struct moment {
     uint64_t settled, ns;
-    double user_s, system_s; /* of Redis' main thread, since its start */
 };
 
-static double number_of(const char *text, const char *name)
-{
-    const char *at = strstr(text, name);
-    return at == NULL ? 0 : strtod(at + strlen(name), NULL);
-}
+static const char filling_script[] =
+    "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'text', "
+    "'the quick brown fox jumps over the lazy dog, number ' .. (ARGV[2] + i), 'encoding', ARGV[3]) end";
 
-static enum status look_at_redis(struct round *round, struct moment *moment, struct err *err)
+/* Adds all requests. A script makes up their texts in Redis, thousands with one command. Errors: those of
+ * client_command; STATUS_TIMEOUT (interrupted). */
+static enum status fill_stream(struct round *round, struct err *err)
 {
+    char key[STAGE_KEY], count[NUMBER], from[NUMBER];
     const struct resp_value *reply;
-    TRY(STAGE_ASK(&round->stage, &reply, err, "INFO", "cpu"));
-    const char *text = reply->bytes == NULL ? "" : reply->bytes;
-    moment->user_s = number_of(text, "used_cpu_user_main_thread:");
-    moment->system_s = number_of(text, "used_cpu_sys_main_thread:");
+    stage_key(&round->stage, "requests", key);
+    for (uint64_t at = 0; at < round->requests; at += AT_ONCE) {
+        uint64_t now = round->requests - at < AT_ONCE ? round->requests - at : AT_ONCE;
+        TRY(stage_check(&round->stage, err));
+        snprintf(count, NUMBER, "%llu", (unsigned long long)now);
+        snprintf(from, NUMBER, "%llu", (unsigned long long)at);
+        TRY(STAGE_ASK(&round->stage, &reply, err, "EVAL", filling_script, "1", key, count, from, round->encoding));
+    }
     return STATUS_OK;
 }
 
-static void compare(const struct moment *begin, const struct moment *end, struct queue_figures *out)
+static enum status run_bare_client(struct round *round, uint64_t *settled, uint64_t *took_ns, struct err *err)
 {
-    double requests = (double)(end->settled - begin->settled);
-    out->per_s = requests * NS_PER_S / (double)(end->ns - begin->ns);
-    out->user_us = (end->user_s - begin->user_s) * 1e6 / requests;
-    out->system_us = (end->system_s - begin->system_s) * 1e6 / requests;
+    const struct ceiling_run run = {
+        .stage = &round->stage, .wanted = round->requests, .dim = round->dim, .encoding = round->encoding};
+    return ceiling_run(&run, settled, took_ns, err);
 }
 
-/* Writes and deletes as many replies as the measurement will bring; the stream stays as full. Not done with an
- * append-only file: the measurement would pay for writing it to the disk. */
-static enum status let_replies_pass(struct round *round, struct err *err)
-{
-    const struct queue_run *run = round->run;
-    const struct ceiling_run passing = {.stage = &round->stage,
-                                        .filling = &round->filling,
-                                        .wanted = run->requests,
-                                        .dim = run->dim,
-                                        .encoding = run->encoding};
-    uint64_t took_ns;
-    if (run->appendonly) { return STATUS_OK; }
-    TRY(ceiling_run(&passing, &round->earlier, &took_ns, err));
-    return stage_clear(&round->stage, "reply:*", err);
-}
-
+/* Fills the stream. Before that, writes and deletes as many replies as the measurement will bring; not with an
+ * append-only file, because the measurement would pay for writing it to the disk. */
 static enum status prepare(struct round *round, struct err *err)
 {
-    const struct queue_run *run = round->run;
     char key[STAGE_KEY];
+    uint64_t settled, took_ns;
     const struct resp_value *reply;
     sync(); /* lets the disk finish earlier rounds */
-    TRY(stage_open(&round->stage, run->config, run->appendonly, run->stop, err));
+    TRY(stage_open(&round->stage, round->config, round->appendonly, round->stop, err));
     TRY(STAGE_ASK(&round->stage, &reply, err, "XGROUP", "CREATE", stage_key(&round->stage, "requests", key), "sluice",
                   "0", "MKSTREAM"));
-    TRY(filling_add(&round->filling, run->depth > 0 ? run->depth : run->requests, err));
-    return let_replies_pass(round, err);
+    if (!round->appendonly) {
+        TRY(fill_stream(round, err));
+        TRY(run_bare_client(round, &settled, &took_ns, err));
+        TRY(stage_clear(&round->stage, "reply:*", err));
+    }
+    return fill_stream(round, err);
 }
 
-static enum status waiting(struct round *round, uint64_t *count, struct err *err)
-{
-    char key[STAGE_KEY];
-    const struct resp_value *reply;
-    TRY(stage_check(&round->stage, err));
-    if (!child_running(&round->daemon)) { return child_gone(&round->daemon, err); }
-    TRY(STAGE_ASK(&round->stage, &reply, err, "XLEN", stage_key(&round->stage, "requests", key)));
-    *count = (uint64_t)reply->integer;
-    return STATUS_OK;
-}
-
-/* Waits until `settled` requests were settled in all, and meanwhile keeps the stream full if the run has a depth. */
+/* Waits until `settled` requests were settled in all. */
 static enum status await(struct round *round, uint64_t settled, struct moment *now, struct err *err)
 {
     static const struct timespec pause = {0, 2 * NS_PER_MS};
-    uint64_t ends_ms = clock_now_ms() + SILENCE_MS, before = UINT64_MAX, left = 0, depth = round->run->depth;
+    uint64_t ends_ms = clock_now_ms() + SILENCE_MS, before = UINT64_MAX;
+    char key[STAGE_KEY];
+    const struct resp_value *reply;
+    stage_key(&round->stage, "requests", key);
     for (;; nanosleep(&pause, NULL)) {
-        TRY(waiting(round, &left, err));
-        now->ns = clock_now_ns();
-        now->settled = round->filling.count - round->earlier - left;
-        if (now->settled >= settled) { return look_at_redis(round, now, err); }
+        TRY(stage_check(&round->stage, err));
+        if (!child_running(&round->daemon)) { return child_gone(&round->daemon, err); }
+        TRY(STAGE_ASK(&round->stage, &reply, err, "XLEN", key));
+        *now = (struct moment){round->requests - (uint64_t)reply->integer, clock_now_ns()};
+        if (now->settled >= settled) { return STATUS_OK; }
         if (now->settled != before) { ends_ms = clock_now_ms() + SILENCE_MS; }
         before = now->settled;
         if (clock_now_ms() > ends_ms) {
-            return err_set(err, STATUS_TIMEOUT, "%llu requests have no reply after %d s of silence",
-                           (unsigned long long)left, SILENCE_MS / 1000);
+            return err_set(err, STATUS_TIMEOUT, "%lld requests have no reply after %d s of silence",
+                           (long long)reply->integer, SILENCE_MS / 1000);
         }
-        if (left < depth) { TRY(filling_add(&round->filling, depth - left, err)); }
     }
 }
 
-/* Startup and shutdown of the process are not measured. */
-static enum status measure_daemon(struct round *round, struct queue_figures *out, struct err *err)
+/* Measures the middle eight tenths of the requests, so not the start and end of the process. */
+static enum status measure_daemon(struct round *round, double *per_s, struct err *err)
 {
     static const char *const flags[] = {"--backend", "null", NULL};
-    uint64_t count = round->run->requests;
+    uint64_t count = round->requests;
     struct daemon_counts counts;
-    struct moment start = {.ns = clock_now_ns()}, begin, end, all;
-    TRY(look_at_redis(round, &start, err));
+    struct moment begin = {.ns = clock_now_ns()}, first, end, all;
     TRY(stage_daemon(&round->stage, flags, &round->daemon, err));
-    TRY(await(round, count / 10, &begin, err));
+    TRY(await(round, count / 10, &first, err));
     TRY(await(round, count - count / 10, &end, err));
-    compare(begin.settled == end.settled ? &start : &begin, &end, out); /* all may end between two looks */
-    if (round->run->depth > 0) { return STATUS_OK; }
+    if (first.settled < end.settled) { begin = first; } /* otherwise all ended between two looks */
+    *per_s = (double)(end.settled - begin.settled) * NS_PER_S / (double)(end.ns - begin.ns);
     TRY(await(round, count, &all, err));
     TRY(stage_end_daemon(&round->daemon, &counts, err));
     if (counts.done != (double)count || counts.errors != 0) {
@@ -549,32 +448,23 @@ static enum status measure_daemon(struct round *round, struct queue_figures *out
     return STATUS_OK;
 }
 
-static enum status measure_bare(struct round *round, struct queue_figures *out, struct err *err)
+static enum status measure_bare(struct round *round, double *per_s, struct err *err)
 {
-    const struct queue_run *run = round->run;
-    struct ceiling_run ceiling = {
-        .stage = &round->stage, .wanted = run->requests, .dim = run->dim, .encoding = run->encoding};
-    struct moment begin = {0}, end = {0};
-    ceiling.filling = run->depth > 0 ? &round->filling : NULL;
-    TRY(look_at_redis(round, &begin, err));
-    TRY(ceiling_run(&ceiling, &end.settled, &end.ns, err));
-    TRY(look_at_redis(round, &end, err));
-    compare(&begin, &end, out);
+    uint64_t settled, took_ns;
+    TRY(run_bare_client(round, &settled, &took_ns, err));
+    *per_s = (double)settled * NS_PER_S / (double)took_ns;
     return STATUS_OK;
 }
 
-/* If the stream stays full, both kinds measure the middle eight tenths of the requests. */
-static enum status queue_run(const struct queue_run *run, enum queue_kind kind, struct queue_figures *out,
-                             struct err *err)
+/* Measures the requests per second of one kind. */
+static enum status measure_round(struct round *round, enum queue_kind kind, double *per_s, struct err *err)
 {
-    struct round round = {.run = run, .filling = {.encoding = run->encoding}};
-    round.filling.stage = &round.stage;
-    enum status status = prepare(&round, err);
+    enum status status = prepare(round, err);
     if (status == STATUS_OK) {
-        status = kind == QUEUE_BARE ? measure_bare(&round, out, err) : measure_daemon(&round, out, err);
+        status = kind == QUEUE_BARE ? measure_bare(round, per_s, err) : measure_daemon(round, per_s, err);
     }
-    child_stop(&round.daemon, SIGKILL, 0);
-    stage_close(&round.stage);
+    child_stop(&round->daemon, SIGKILL, 0);
+    stage_close(&round->stage);
     return status;
 }
 
@@ -584,7 +474,6 @@ struct bench_queue_options {
     char *json;
     char *encodings; /* "f32,json" */
     int64_t requests, rounds;
-    char *depths; /* entries that wait meanwhile: "1000,100000"; NULL: not measured */
     bool appendonly;
 };
 
@@ -596,141 +485,59 @@ struct bench {
     const volatile sig_atomic_t *stop;
     struct report *report;
     struct model *model;
-    struct numbers encodings, depths;
+    struct numbers encodings;
 };
-
-/* The results of both kinds in all rounds with one encoding or depth. */
-struct tally {
-    struct sample per_s[QUEUE_KINDS], user_us[QUEUE_KINDS], system_us[QUEUE_KINDS], share;
-};
-
-static void free_tally(struct tally *tally)
-{
-    for (int kind = 0; kind < QUEUE_KINDS; kind++) {
-        sample_free(&tally->per_s[kind]);
-        sample_free(&tally->user_us[kind]);
-        sample_free(&tally->system_us[kind]);
-    }
-    sample_free(&tally->share);
-}
-
-static double median(struct sample *sample)
-{
-    return sample_quantile(sample, 0.5);
-}
-
-/* Measures both kinds, the daemon first in every other round. */
-static enum status measure(const struct bench *bench, const char *encoding, int64_t depth, int64_t round,
-                           struct tally *tally, struct err *err)
-{
-    const struct queue_run run = {.config = bench->config,
-                                  .stop = bench->stop,
-                                  .appendonly = bench->options->appendonly,
-                                  .encoding = encoding,
-                                  .dim = bench->model->dim,
-                                  .requests = (uint64_t)bench->options->requests,
-                                  .depth = (uint64_t)depth};
-    struct queue_figures figures[QUEUE_KINDS];
-    for (int64_t i = 0; i < QUEUE_KINDS; i++) {
-        enum queue_kind kind = (round + i) % 2 == 0 ? QUEUE_DAEMON : QUEUE_BARE;
-        TRY(queue_run(&run, kind, &figures[kind], err));
-        sample_add(&tally->per_s[kind], figures[kind].per_s);
-        sample_add(&tally->user_us[kind], figures[kind].user_us);
-        sample_add(&tally->system_us[kind], figures[kind].system_us);
-    }
-    sample_add(&tally->share, figures[QUEUE_DAEMON].per_s / figures[QUEUE_BARE].per_s);
-    return STATUS_OK;
-}
 
 static const struct column loop_columns[] = {
     {"encoding", "encoding", REPORT_TEXT}, {"requests", "requests", 0},    {"rounds", "rounds", 0},
     {"daemon_per_s", "daemon/s", 0},       {"ceiling_per_s", "bare/s", 0}, {"share", "share", 3},
 };
 
+/* Measures both kinds in turn, the daemon first in every other round, and shows the medians. */
 static enum status measure_loop(struct bench *bench, const char *encoding, struct err *err)
 {
-    struct tally tally = {0};
+    const struct bench_queue_options *options = bench->options;
+    struct sample rates[QUEUE_KINDS] = {{0}}, shares = {0};
     enum status status = STATUS_OK;
-    for (int64_t round = 0; round < bench->options->rounds && status == STATUS_OK; round++) {
-        status = measure(bench, encoding, 0, round, &tally, err);
+    for (int64_t i = 0; i < options->rounds && status == STATUS_OK; i++) {
+        double per_s[QUEUE_KINDS];
+        for (int at = 0; at < QUEUE_KINDS && status == STATUS_OK; at++) {
+            enum queue_kind kind = (i + at) % 2 == 0 ? QUEUE_DAEMON : QUEUE_BARE;
+            struct round round = {.config = bench->config,
+                                  .stop = bench->stop,
+                                  .appendonly = options->appendonly,
+                                  .encoding = encoding,
+                                  .dim = bench->model->dim,
+                                  .requests = (uint64_t)options->requests};
+            status = measure_round(&round, kind, &per_s[kind], err);
+            if (status == STATUS_OK) { sample_add(&rates[kind], per_s[kind]); }
+        }
+        if (status == STATUS_OK) { sample_add(&shares, per_s[QUEUE_DAEMON] / per_s[QUEUE_BARE]); }
     }
     if (status == STATUS_OK) {
         report_row(bench->report, &encoding,
-                   (const double[]){(double)bench->options->requests, (double)bench->options->rounds,
-                                    median(&tally.per_s[QUEUE_DAEMON]), median(&tally.per_s[QUEUE_BARE]),
-                                    median(&tally.share)});
+                   (const double[]){(double)options->requests, (double)options->rounds,
+                                    sample_quantile(&rates[QUEUE_DAEMON], 0.5),
+                                    sample_quantile(&rates[QUEUE_BARE], 0.5), sample_quantile(&shares, 0.5)});
     }
-    free_tally(&tally);
+    for (int kind = 0; kind < QUEUE_KINDS; kind++) { sample_free(&rates[kind]); }
+    sample_free(&shares);
     return status;
-}
-
-static const struct column depth_columns[] = {
-    {"depth", "waiting", 0},
-    {"daemon_per_s", "daemon/s", 0},
-    {"of_first", "of first", 3},
-    {"user_us", "Redis us", 2},
-    {"system_us", "kernel us", 2},
-    {"ceiling_per_s", "bare/s", 0},
-    {"ceiling_of_first", "of first", 3},
-    {"ceiling_user_us", "Redis us", 2},
-    {"ceiling_system_us", "kernel us", 2},
-    {"share", "share", 3},
-};
-
-static void show_depth(struct bench *bench, int64_t depth, struct tally *tally, const double first[QUEUE_KINDS])
-{
-    double row[sizeof depth_columns / sizeof depth_columns[0]] = {(double)depth}, *cell = row + 1;
-    for (int kind = 0; kind < QUEUE_KINDS; kind++) {
-        *cell++ = median(&tally->per_s[kind]);
-        *cell++ = median(&tally->per_s[kind]) / first[kind];
-        *cell++ = median(&tally->user_us[kind]);
-        *cell++ = median(&tally->system_us[kind]);
-    }
-    *cell = median(&tally->share);
-    report_row(bench->report, NULL, row);
-}
-
-/* Measures the loop while this many entries always wait. Each round goes through all depths, so that other work on the
- * machine hits all of them. */
-static enum status measure_depths(struct bench *bench, struct err *err)
-{
-    size_t count = bench->depths.count;
-    struct tally tallies[NUMBERS_MAX] = {0};
-    enum status status = STATUS_OK;
-    for (int64_t round = 0; round < bench->options->rounds; round++) {
-        for (size_t i = 0; i < count && status == STATUS_OK; i++) {
-            status =
-                measure(bench, encodings[bench->encodings.items[0]], bench->depths.items[i], round, &tallies[i], err);
-        }
-    }
-    report_table(bench->report, "depths", depth_columns, sizeof depth_columns / sizeof depth_columns[0]);
-    const double first[] = {median(&tallies[0].per_s[QUEUE_DAEMON]), median(&tallies[0].per_s[QUEUE_BARE])};
-    for (size_t i = 0; i < count; i++) {
-        if (status == STATUS_OK) { show_depth(bench, bench->depths.items[i], &tallies[i], first); }
-        free_tally(&tallies[i]);
-    }
-    return status;
-}
-
-static enum status measure_loops(struct bench *bench, struct err *err)
-{
-    report_table(bench->report, "loop", loop_columns, sizeof loop_columns / sizeof loop_columns[0]);
-    for (size_t i = 0; i < bench->encodings.count; i++) {
-        TRY(measure_loop(bench, encodings[bench->encodings.items[i]], err));
-    }
-    return STATUS_OK;
 }
 
 static enum status run(struct bench *bench, struct err *err)
 {
     const struct bench_queue_options *options = bench->options;
     TRY(numbers_parse_words("--encodings", options->encodings, encodings, &bench->encodings, err));
-    if (options->depths != NULL) { TRY(numbers_parse("--depths", options->depths, 1, 100000000, &bench->depths, err)); }
     TRY(config_model(bench->config, &bench->model, err));
     model_release_weights(bench->model);
     report_number(bench->report, "floats", bench->model->dim, 0);
     report_text(bench->report, "append_only_file", options->appendonly ? "everysec" : "off");
-    return options->depths == NULL ? measure_loops(bench, err) : measure_depths(bench, err);
+    report_table(bench->report, "loop", loop_columns, sizeof loop_columns / sizeof loop_columns[0]);
+    for (size_t i = 0; i < bench->encodings.count; i++) {
+        TRY(measure_loop(bench, encodings[bench->encodings.items[i]], err));
+    }
+    return STATUS_OK;
 }
 
 static enum status measure_queue(const struct invocation *invocation, struct report *report, struct err *err)
@@ -749,7 +556,6 @@ static const struct setting own_settings[] = {
     {OWN(encodings, SETTING_TEXT), .fallback = "f32,json", .most = 64, .value = "LIST", .help = "of the replies: f32, json"},
     {OWN(requests, SETTING_INTEGER), .fallback = "50000", .least = 10, .most = 100000000, .value = "N", .help = "requests of each measurement"},
     {OWN(rounds, SETTING_INTEGER), .fallback = "3", .least = 1, .most = 100, .value = "N", .help = "measurements of each kind, in turn; medians are shown"},
-    {OWN(depths, SETTING_TEXT), .most = 256, .value = "LIST", .help = "instead: the rate while so many requests wait, 1000,1000000"},
     {OWN(appendonly, SETTING_SWITCH), .fallback = "false", .help = "the Redis that is started writes its append-only file"},
     BENCH_JSON(struct bench_queue_options),
 };
