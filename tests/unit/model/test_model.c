@@ -10,11 +10,9 @@
 
 #include "model/weights.h"
 
-TEST(fills_the_architecture)
+MODEL_TEST(fills_the_architecture)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec);
-    struct model *model = expect_model(directory, NULL);
+    const struct model *model = opened(NULL);
     assert_int_equal(model->vocabulary, 512);
     assert_int_equal(model->positions, 64);
     assert_int_equal(model->token_types, 2);
@@ -28,45 +26,33 @@ TEST(fills_the_architecture)
     assert_int_equal(model->weight_bytes, 4 * (512 * 32 + 64 * 32 + 2 * 32 + 64) +
                                               2 * 4 * (4 * (32 * 32 + 32) + 2 * 64 * 32 + 64 + 32 + 4 * 32));
     assert_int_equal(tokenizer_vocabulary(model->tokenizer), 512);
-    model_close(model);
-    model_build_remove(directory);
 }
 
-TEST(the_name_is_the_last_path_component)
+MODEL_TEST(the_name_is_the_last_path_component)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec), here[PATH_MAX], path[PATH_MAX];
-    const char *expected = strrchr(directory, '/') + 1;
-    struct model *model = expect_model(directory, NULL);
-    assert_string_equal(model->name, expected);
-    model_close(model);
-    snprintf(path, sizeof path, "%s/./1_Pooling/..//", directory);
-    model = expect_model(path, NULL);
-    assert_string_equal(model->name, expected);
-    model_close(model);
+    char here[PATH_MAX], path[PATH_MAX];
+    const char *expected = strrchr(made.directory, '/') + 1;
+    assert_string_equal(opened(NULL)->name, expected);
+    snprintf(path, sizeof path, "%s/./1_Pooling/..//", made.directory);
+    assert_string_equal(opened_at(path, NULL)->name, expected);
     assert_non_null(getcwd(here, sizeof here));
-    assert_int_equal(chdir(directory), 0);
-    model = expect_model(".", NULL);
-    assert_string_equal(model->name, expected);
+    assert_int_equal(chdir(made.directory), 0);
+    assert_string_equal(opened_at(".", NULL)->name, expected);
     assert_int_equal(chdir(here), 0);
-    model_close(model);
-    model_build_remove(directory);
 }
 
-TEST(refuses_what_is_not_a_directory)
+MODEL_TEST(refuses_what_is_not_a_directory)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec), path[PATH_MAX];
-    expect_refused("/no/such/model", NULL, STATUS_NOT_FOUND, "/no/such/model", "model directory");
-    snprintf(path, sizeof path, "%s/config.json", directory);
-    expect_refused(path, NULL, STATUS_BAD_INPUT, path, "not a directory");
-    model_file_remove(directory, "config.json");
-    expect_refused(directory, NULL, STATUS_NOT_FOUND, "config.json", "cannot open");
-    model_build_remove(directory);
+    char path[PATH_MAX];
+    refused_at("/no/such/model", NULL, STATUS_NOT_FOUND, "/no/such/model", "model directory");
+    snprintf(path, sizeof path, "%s/config.json", made.directory);
+    refused_at(path, NULL, STATUS_BAD_INPUT, path, "not a directory");
+    drop_file("config.json");
+    refused(NULL, STATUS_NOT_FOUND, "config.json", "cannot open");
 }
 
 /* Folders and files that people mistake for a model's folder: the message says what they are, and how to get one. */
-TEST(refuses_models_of_other_kinds_by_name)
+MODEL_TEST(refuses_models_of_other_kinds_by_name)
 {
     static const struct {
         const char *name, *content, *says;
@@ -80,87 +66,78 @@ TEST(refuses_models_of_other_kinds_by_name)
         {"m.safetensors", "x", "name its folder"},
         {"pytorch_model.bin", "x", "pickled"},
     };
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec), folder[PATH_MAX], path[PATH_MAX + 16], says[PATH_MAX + 64];
-    snprintf(folder, sizeof folder, "%s/inner", directory);
+    char folder[PATH_MAX], path[PATH_MAX + 16], says[PATH_MAX + 64];
+    snprintf(folder, sizeof folder, "%s/inner", made.directory);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        model_file_write(directory, files[i].name, files[i].content);
-        snprintf(path, sizeof path, "%s/%s", directory, files[i].name);
-        expect_refused(path, NULL, STATUS_BAD_INPUT, path, files[i].says);
-        model_file_remove(directory, files[i].name);
+        put_file(files[i].name, files[i].content);
+        snprintf(path, sizeof path, "%s/%s", made.directory, files[i].name);
+        refused_at(path, NULL, STATUS_BAD_INPUT, path, files[i].says);
+        drop_file(files[i].name);
     }
     assert_int_equal(mkdir(folder, 0700), 0);
-    expect_refused(folder, NULL, STATUS_NOT_FOUND, folder, "so it is no model");
+    refused_at(folder, NULL, STATUS_NOT_FOUND, folder, "so it is no model");
     model_file_write(folder, "a.gguf", "GGUF\3");
-    expect_refused(folder, NULL, STATUS_BAD_INPUT, "a.gguf", "a GGUF file");
+    refused_at(folder, NULL, STATUS_BAD_INPUT, "a.gguf", "a GGUF file");
     snprintf(path, sizeof path, "%s/model", folder);
     assert_int_equal(mkdir(path, 0700), 0);
     model_file_write(path, "config.json", "{}");
     snprintf(says, sizeof says, "%s may be the model", path);
-    expect_refused(folder, NULL, STATUS_NOT_FOUND, folder, says);
+    refused_at(folder, NULL, STATUS_NOT_FOUND, folder, says);
     model_file_remove(path, "config.json");
     model_file_remove(folder, "a.gguf");
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(rmdir(folder), 0);
     /* A folder with a model's other files: its weights decide, whatever else is missing. */
-    model_file_remove(directory, "model.safetensors");
-    model_file_remove(directory, "modules.json");
+    drop_file("model.safetensors");
+    drop_file("modules.json");
     static const size_t weights[] = {0, 2, 6};
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
         const char *name = files[weights[i]].name;
-        model_file_write(directory, name, files[weights[i]].content);
-        expect_refused(directory, NULL, STATUS_BAD_INPUT, name, files[weights[i]].says);
-        model_file_remove(directory, name);
+        put_file(name, files[weights[i]].content);
+        refused(NULL, STATUS_BAD_INPUT, name, files[weights[i]].says);
+        drop_file(name);
     }
     static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n";
     static const char *const pointers[] = {"model.safetensors", "tokenizer.json", "config.json"};
     for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++) { /* each is read before the one above it */
-        model_file_write(directory, pointers[i], pointer);
+        put_file(pointers[i], pointer);
         struct model_options mean = {.pooling = POOLING_MEAN};
-        expect_refused(directory, &mean, STATUS_BAD_INPUT, pointers[i], "is a Git LFS pointer");
+        refused(&mean, STATUS_BAD_INPUT, pointers[i], "is a Git LFS pointer");
     }
-    model_build_remove(directory);
 }
 
-static uint32_t limit_of(const char *directory, uint32_t option)
+static uint32_t limit_of(uint32_t option)
 {
-    struct model_options options = {.max_tokens = option};
-    struct model *model = expect_model(directory, &options);
-    uint32_t limit = model->max_tokens;
-    model_close(model);
-    return limit;
+    return opened(&(struct model_options){.max_tokens = option})->max_tokens;
 }
 
 /* The limit is the option, else max_seq_length, else model_max_length, else the positions (64); it is never above the
  * positions. */
-TEST(the_limit_comes_from_the_first_that_names_one)
+MODEL_TEST(the_limit_comes_from_the_first_that_names_one)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec);
-    assert_int_equal(limit_of(directory, 0), 64);
-    assert_int_equal(limit_of(directory, 10), 10);
-    assert_int_equal(limit_of(directory, 64), 64);
-    model_file_edit(directory, "tokenizer_config.json", "1000000000000000019884624838656", "50");
-    assert_int_equal(limit_of(directory, 0), 50);
-    model_file_edit(directory, "sentence_bert_config.json", "null", "30");
-    assert_int_equal(limit_of(directory, 0), 30);
-    assert_int_equal(limit_of(directory, 60), 60);
-    model_file_edit(directory, "sentence_bert_config.json", "30", "512");
-    assert_int_equal(limit_of(directory, 0), 64);
+    assert_int_equal(limit_of(0), 64);
+    assert_int_equal(limit_of(10), 10);
+    assert_int_equal(limit_of(64), 64);
+    edit_file("tokenizer_config.json", "1000000000000000019884624838656", "50");
+    assert_int_equal(limit_of(0), 50);
+    edit_file("sentence_bert_config.json", "null", "30");
+    assert_int_equal(limit_of(0), 30);
+    assert_int_equal(limit_of(60), 60);
+    edit_file("sentence_bert_config.json", "30", "512");
+    assert_int_equal(limit_of(0), 64);
     struct model_options options = {.max_tokens = 65};
-    expect_refused(directory, &options, STATUS_BAD_INPUT, "max_tokens 65", "64 positions");
+    refused(&options, STATUS_BAD_INPUT, "max_tokens 65", "64 positions");
     options.max_tokens = 1;
-    expect_refused(directory, &options, STATUS_BAD_INPUT, "max_tokens 1", "special");
-    model_build_remove(directory);
+    refused(&options, STATUS_BAD_INPUT, "max_tokens 1", "special");
 }
 
 /* tokenizer.json brings a truncation to 7 and padding to 7 of its own, which are somebody's training settings. */
-TEST(baked_padding_and_truncation_are_ignored)
+MODEL_TEST(baked_padding_and_truncation_are_ignored)
 {
     struct model_spec spec = model_spec_tiny();
     spec.baked_limits = true;
-    char *directory = model_build(&spec);
-    struct model *model = expect_model(directory, NULL);
+    build(&spec);
+    const struct model *model = opened(NULL);
     assert_int_equal(model->max_tokens, 64);
     int32_t ids[64];
     uint32_t count;
@@ -172,51 +149,42 @@ TEST(baked_padding_and_truncation_are_ignored)
                      STATUS_OK);
     assert_int_equal(count, 10);
     assert_false(truncated);
-    model_close(model);
-    model_build_remove(directory);
 }
 
-TEST(refuses_a_tokenizer_above_the_embeddings)
+MODEL_TEST(refuses_a_tokenizer_above_the_embeddings)
 {
-    struct model_spec spec = model_spec_tiny(), small = model_spec_tiny();
+    struct model_spec small = model_spec_tiny();
     small.vocabulary = 500;
-    char *directory = model_build(&spec), *other = model_build(&small);
-    char *tokenizer = model_file_read(directory, "tokenizer.json", NULL);
+    char *other = model_build(&small);
+    char *tokenizer = model_file_read(made.directory, "tokenizer.json", NULL);
     model_file_write(other, "tokenizer.json", tokenizer);
-    expect_refused(other, NULL, STATUS_BAD_INPUT, "512 entries", "vocab_size 500");
+    refused_at(other, NULL, STATUS_BAD_INPUT, "512 entries", "vocab_size 500");
     free(tokenizer);
     tokenizer = model_file_read(other, "vocab.txt", NULL); /* rows that no token has are padding */
-    model_file_remove(directory, "tokenizer.json");
-    model_file_write(directory, "vocab.txt", tokenizer);
-    struct model *model = expect_model(directory, NULL);
+    drop_file("tokenizer.json");
+    model_file_write(made.directory, "vocab.txt", tokenizer);
+    const struct model *model = opened(NULL);
     assert_int_equal(tokenizer_vocabulary(model->tokenizer), 500);
     assert_int_equal(model->vocabulary, 512);
-    model_close(model);
     free(tokenizer);
-    model_build_remove(directory);
     model_build_remove(other);
 }
 
 /* do_lower_case of sentence-transformers adds lower-casing to a tokenizer that has none; most often it changes nothing.
  */
-TEST(do_lower_case_needs_a_lower_casing_tokenizer)
+MODEL_TEST(do_lower_case_needs_a_lower_casing_tokenizer)
 {
     struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec);
-    model_file_edit(directory, "sentence_bert_config.json", "false", "true");
-    model_close(expect_model(directory, NULL));
-    model_build_remove(directory);
+    edit_file("sentence_bert_config.json", "false", "true");
+    opened(NULL);
     spec.cased = true;
-    expect_edit_refused(&spec, "sentence_bert_config.json", "false", "true", STATUS_UNSUPPORTED, "do_lower_case");
+    EDITS_REFUSED(&spec, {"sentence_bert_config.json", "false", "true", STATUS_UNSUPPORTED, "do_lower_case"});
 }
 
-TEST(refuses_adapters)
+MODEL_TEST(refuses_adapters)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec);
-    model_file_write(directory, "adapter_config.json", "{}");
-    expect_refused(directory, NULL, STATUS_UNSUPPORTED, "adapter_config.json", "merge");
-    model_build_remove(directory);
+    put_file("adapter_config.json", "{}");
+    refused(NULL, STATUS_UNSUPPORTED, "adapter_config.json", "merge");
 }
 
 struct identity {
@@ -225,17 +193,15 @@ struct identity {
 
 static struct identity identity_of(const struct model_spec *spec, const struct model_options *options)
 {
-    char *directory = model_build(spec);
-    struct model *model = expect_model(directory, options);
     struct identity identity;
+    build(spec);
+    const struct model *model = opened(options);
     memcpy(identity.id, model->id, sizeof identity.id);
     memcpy(identity.revision, model->revision, sizeof identity.revision);
-    model_close(model);
-    model_build_remove(directory);
     return identity;
 }
 
-TEST(the_identity_is_hex_and_the_same_every_time)
+MODEL_TEST(the_identity_is_hex_and_the_same_every_time)
 {
     struct model_spec spec = model_spec_tiny();
     struct identity first = identity_of(&spec, NULL), second = identity_of(&spec, NULL);
@@ -246,7 +212,7 @@ TEST(the_identity_is_hex_and_the_same_every_time)
     assert_string_equal(first.revision, second.revision);
 }
 
-TEST(shards_prefixes_and_heads_keep_the_identity)
+MODEL_TEST(shards_prefixes_and_heads_keep_the_identity)
 {
     struct model_spec spec = model_spec_tiny();
     struct identity plain = identity_of(&spec, NULL);
@@ -259,41 +225,33 @@ TEST(shards_prefixes_and_heads_keep_the_identity)
 }
 
 /* During an upgrade, workers of two versions share a queue. */
-TEST(a_classifier_s_id_is_that_of_earlier_versions)
+MODEL_TEST(a_classifier_s_id_is_that_of_earlier_versions)
 {
     struct model_spec spec = model_spec_tiny();
     spec.pooler = true;
-    char *directory = model_build(&spec);
-    model_file_edit(directory, "config.json", "[\"BertModel\"]",
-                    "[\"BertForSequenceClassification\"], \"num_labels\": 1");
-    model_file_remove(directory, "modules.json");
-    struct model *model = expect_model(directory, &(struct model_options){.classifier = true});
-    assert_string_equal(model->id, "b49e2ad9093f0fd8d1a9fbfca213073b");
-    model_close(model);
-    model_build_remove(directory);
+    build(&spec);
+    edit_file("config.json", "['BertModel']", "['BertForSequenceClassification'], 'num_labels': 1");
+    drop_file("modules.json");
+    assert_string_equal(opened(&(struct model_options){.classifier = true})->id, "b49e2ad9093f0fd8d1a9fbfca213073b");
 }
 
 /* A tokenizer.json is complete: a vocab.txt beside it is not read. */
-TEST(a_vocabulary_that_is_not_read_keeps_the_identity)
+MODEL_TEST(a_vocabulary_that_is_not_read_keeps_the_identity)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec), ids[3][33];
+    char ids[3][33];
     static const char *const contents[] = {NULL, "[PAD]\n", "other\n"};
     size_t length;
-    free(model_file_read(directory, "tokenizer.json", &length)); /* asserts that it exists */
-    model_file_write(directory, "vocab.txt", "");
-    model_file_remove(directory, "vocab.txt");
+    free(model_file_read(made.directory, "tokenizer.json", &length)); /* asserts that it exists */
+    put_file("vocab.txt", "");
+    drop_file("vocab.txt");
     for (int i = 0; i < 3; i++) {
-        if (contents[i]) { model_file_write(directory, "vocab.txt", contents[i]); }
-        struct model *model = expect_model(directory, NULL);
-        memcpy(ids[i], model->id, sizeof ids[i]);
-        model_close(model);
+        if (contents[i]) { put_file("vocab.txt", contents[i]); }
+        memcpy(ids[i], opened(NULL)->id, sizeof ids[i]);
         assert_string_equal(ids[i], ids[0]);
     }
-    model_build_remove(directory);
 }
 
-TEST(whatever_changes_a_vector_changes_the_id)
+MODEL_TEST(whatever_changes_a_vector_changes_the_id)
 {
     struct model_spec specs[9];
     struct model_options options[9] = {{0}};
@@ -316,51 +274,36 @@ TEST(whatever_changes_a_vector_changes_the_id)
     }
 }
 
-TEST(a_prompt_changes_the_id)
+MODEL_TEST(a_prompt_changes_the_id)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec), ids[2][33];
-    model_file_write(directory, "config_sentence_transformers.json", "{\"prompts\": {\"query\": \"query: \"}}");
-    struct model_options options = {0};
+    char ids[2][33];
+    put_file("config_sentence_transformers.json", "{'prompts': {'query': 'query: '}}");
     for (int i = 0; i < 2; i++) {
-        options.prompt = i == 0 ? NULL : "query";
-        struct model *model = expect_model(directory, &options);
-        memcpy(ids[i], model->id, sizeof ids[i]);
-        model_close(model);
+        memcpy(ids[i], opened(&(struct model_options){.prompt = i == 0 ? NULL : "query"})->id, sizeof ids[i]);
     }
     assert_string_not_equal(ids[0], ids[1]);
-    model_build_remove(directory);
 }
 
 /* Even a prompt that is not the default counts: a request may choose it. */
-TEST(every_prompt_counts_for_the_id)
+MODEL_TEST(every_prompt_counts_for_the_id)
 {
-    static const char *const files[] = {"{}", "{\"prompts\": {\"query\": \"query: \"}}",
-                                        "{\"prompts\": {\"query\": \"Query: \"}}",
-                                        "{\"prompts\": {\"Query\": \"query: \"}}"};
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec), ids[4][33];
+    static const char *const files[] = {"{}", "{'prompts': {'query': 'query: '}}", "{'prompts': {'query': 'Query: '}}",
+                                        "{'prompts': {'Query': 'query: '}}"};
+    char ids[4][33];
     for (int i = 0; i < 4; i++) {
-        model_file_write(directory, "config_sentence_transformers.json", files[i]);
-        struct model *model = expect_model(directory, NULL);
-        memcpy(ids[i], model->id, sizeof ids[i]);
-        model_close(model);
+        put_file("config_sentence_transformers.json", files[i]);
+        memcpy(ids[i], opened(NULL)->id, sizeof ids[i]);
         for (int j = 0; j < i; j++) { assert_string_not_equal(ids[i], ids[j]); }
     }
-    model_build_remove(directory);
 }
 
-TEST(releases_the_weights_before_the_model)
+MODEL_TEST(releases_the_weights_before_the_model)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec);
-    struct model *model = expect_model(directory, NULL);
+    struct model *model = opened(NULL);
     model_release_weights(model);
     model_release_weights(model);
     assert_int_equal(model->hidden, 32);
-    model_close(model);
     model_close(NULL);
-    model_build_remove(directory);
 }
 
 static void compare_tensor(void *context, const char *name, struct tensor *const *parts, uint32_t count, uint32_t rank,
@@ -380,14 +323,14 @@ static XXH64_hash_t hash_weights(struct model *model)
     return hash;
 }
 
-TEST(weights_can_be_read_again)
+MODEL_TEST(weights_can_be_read_again)
 {
     for (uint32_t shards = 0; shards <= 3; shards += 3) {
         struct model_spec spec = model_spec_tiny();
         spec.shards = shards;
         spec.dtype = DTYPE_F16;
-        char *directory = model_build(&spec);
-        struct model *model = expect_model(directory, NULL), *again;
+        build(&spec);
+        struct model *model = opened(NULL), *again;
         struct err err = {0};
         XXH64_hash_t expected = hash_weights(model);
         model_release_weights(model);
@@ -398,32 +341,27 @@ TEST(weights_can_be_read_again)
         assert_int_equal(again->hidden, model->hidden);
         assert_int_equal(again->max_tokens, model->max_tokens);
         model_close(again);
-        model_close(model);
-        model_build_remove(directory);
     }
 }
 
 /* Files may be replaced under a running daemon; a longer one, one of the same size, none at all. */
-TEST(other_weights_are_not_read_again)
+MODEL_TEST(other_weights_are_not_read_again)
 {
     struct model_spec spec = model_spec_tiny(), other = spec;
     other.seed++;
-    char *directory = model_build(&spec);
-    struct model *model = expect_model(directory, NULL), *again;
+    struct model *model = opened(NULL), *again;
     struct err err = {0};
     model_release_weights(model);
-    model_build_into(&other, directory);
+    model_build_into(&other, made.directory);
     assert_int_equal(model_read_again(model, &again, &err), STATUS_BAD_INPUT);
     assert_null(again);
     assert_non_null(strstr(err.message, "others than at the start"));
-    model_file_write(directory, "model.safetensors", "short");
+    put_file("model.safetensors", "short");
     assert_int_equal(model_read_again(model, &again, &err), STATUS_BAD_INPUT);
     assert_non_null(strstr(err.message, "another size"));
-    model_file_remove(directory, "model.safetensors");
+    drop_file("model.safetensors");
     assert_int_equal(model_read_again(model, &again, &err), STATUS_NOT_FOUND);
-    model_build_into(&spec, directory);
+    model_build_into(&spec, made.directory);
     assert_int_equal(model_read_again(model, &again, &err), STATUS_OK);
     model_close(again);
-    model_close(model);
-    model_build_remove(directory);
 }

@@ -38,83 +38,60 @@ static void check_tensor(void *context, const char *name, struct tensor *const *
     free(values);
 }
 
-static void check_all(const struct model_spec *spec)
+MODEL_TEST(reads_weights_of_every_kind)
 {
-    char *directory = model_build(spec);
-    struct model *model = expect_model(directory, NULL);
-    struct check check = {.spec = spec};
-    weights_visit(model, check_tensor, &check);
-    assert_int_equal(check.tensors, (spec->distilbert ? 4 : 5) + 16 * spec->layers);
-    model_close(model);
-    model_build_remove(directory);
-}
-
-TEST(reads_every_dtype)
-{
-    struct model_spec spec = model_spec_tiny();
-    for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
-        spec.dtype = (enum dtype)dtype;
-        check_all(&spec);
+    static const struct {
+        const char *prefix;
+        enum dtype dtype;
+        uint32_t shards;
+        bool gamma_beta, position_ids, pooler, distilbert;
+    } cases[] = {
+        {"", DTYPE_F32},
+        {"", DTYPE_F16},
+        {"", DTYPE_BF16},
+        {"bert.", DTYPE_F32},
+        {"model.", DTYPE_F32},
+        {"0.auto_model.", DTYPE_F32},
+        {"model.bert.", DTYPE_F32},
+        {"bert.", DTYPE_F32, .gamma_beta = true},
+        {"", DTYPE_F32, .position_ids = true, .pooler = true}, /* neither is read */
+        {"bert.", DTYPE_F32, .position_ids = true, .pooler = true},
+        {"", DTYPE_F32, .distilbert = true},
+        {"distilbert.", DTYPE_F16, .distilbert = true, .pooler = true},
+        {"", DTYPE_BF16, .shards = 1},
+        {"", DTYPE_BF16, .shards = 2},
+        {"", DTYPE_BF16, .shards = 5},
+        {"", DTYPE_BF16, .shards = 37},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_spec spec = model_spec_tiny();
+        struct check check = {.spec = &spec};
+        spec.prefix = cases[i].prefix;
+        spec.dtype = cases[i].dtype;
+        spec.shards = cases[i].shards;
+        spec.gamma_beta = cases[i].gamma_beta;
+        spec.position_ids = cases[i].position_ids;
+        spec.pooler = cases[i].pooler;
+        spec.distilbert = cases[i].distilbert;
+        build(&spec);
+        weights_visit(opened(NULL), check_tensor, &check);
+        assert_int_equal(check.tensors, (spec.distilbert ? 4 : 5) + 16 * spec.layers);
     }
 }
 
-TEST(reads_every_prefix)
-{
-    static const char *const prefixes[] = {"bert.", "model.", "0.auto_model.", "model.bert."};
-    struct model_spec spec = model_spec_tiny();
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
-        spec.prefix = prefixes[i];
-        check_all(&spec);
-    }
-}
-
-TEST(reads_gamma_and_beta)
-{
-    struct model_spec spec = model_spec_tiny();
-    spec.gamma_beta = true;
-    spec.prefix = "bert.";
-    check_all(&spec);
-}
-
-TEST(skips_position_ids_and_heads)
-{
-    struct model_spec spec = model_spec_tiny();
-    spec.position_ids = true;
-    spec.pooler = true;
-    check_all(&spec);
-    spec.prefix = "bert.";
-    check_all(&spec);
-}
-
-TEST(reads_distilbert)
+MODEL_TEST(refuses_berts_weights_for_distilbert)
 {
     struct model_spec spec = model_spec_tiny();
     spec.distilbert = true;
-    check_all(&spec);
-    spec.prefix = "distilbert.";
-    spec.pooler = true;
-    spec.dtype = DTYPE_F16;
-    check_all(&spec);
     spec.prefix = "bert.";
-    char *directory = model_build(&spec);
-    expect_refused(directory, NULL, STATUS_UNSUPPORTED, "tensor bert.embeddings.word_embeddings.weight",
-                   "not part of the distilbert model");
-    model_build_remove(directory);
-}
-
-TEST(reads_shards)
-{
-    struct model_spec spec = model_spec_tiny();
-    spec.dtype = DTYPE_BF16;
-    static const uint32_t counts[] = {1, 2, 5, 37};
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        spec.shards = counts[i];
-        check_all(&spec);
-    }
+    build(&spec);
+    refused(NULL, STATUS_UNSUPPORTED, "tensor bert.embeddings.word_embeddings.weight",
+            "not part of the distilbert model");
 }
 
 #define INDEX_FILE "model.safetensors.index.json"
 #define FIRST_SHARD "model-00001-of-00002.safetensors"
+#define WORDS "'embeddings.word_embeddings.weight'"
 
 static struct model_spec two_shards(void)
 {
@@ -123,90 +100,78 @@ static struct model_spec two_shards(void)
     return spec;
 }
 
-TEST(refuses_a_shard_outside_the_folder)
+MODEL_TEST(refuses_a_shard_outside_the_folder)
 {
     static const char *const names[] = {"../" FIRST_SHARD, "/etc/passwd",  "a/" FIRST_SHARD,    "..", "",
                                         "model.bin",       ".safetensors", "a\\\\b.safetensors"};
-    struct model_spec spec = two_shards();
+    const struct model_spec spec = two_shards();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char to[128];
-        snprintf(to, sizeof to, "\"embeddings.word_embeddings.weight\":\"%s\"", names[i]);
-        expect_edit_refused(&spec, INDEX_FILE, "\"embeddings.word_embeddings.weight\":\"" FIRST_SHARD "\"", to,
-                            STATUS_BAD_INPUT, "weight_map: the shard of embeddings.word_embeddings.weight");
+        snprintf(to, sizeof to, WORDS ":'%s'", names[i]);
+        EDITS_REFUSED(&spec, {INDEX_FILE, WORDS ":'" FIRST_SHARD "'", to, STATUS_BAD_INPUT,
+                              "weight_map: the shard of embeddings.word_embeddings.weight"});
     }
 }
 
-TEST(refuses_an_index_that_disagrees)
+MODEL_TEST(refuses_an_index_that_disagrees)
 {
-    const char *entry = "\"embeddings.word_embeddings.weight\":\"" FIRST_SHARD "\",";
-    struct model_spec spec = two_shards();
-    expect_edit_refused(&spec, INDEX_FILE, entry,
-                        "\"embeddings.word_embeddings.weight\":\"model-00002-of-00002.safetensors\",", STATUS_BAD_INPUT,
-                        "weight_map lists");
-    expect_edit_refused(&spec, INDEX_FILE, "\"weight_map\":{", "\"weight_map\":{\"extra\":\"" FIRST_SHARD "\",",
-                        STATUS_BAD_INPUT, "weight_map lists");
-    expect_edit_refused(&spec, INDEX_FILE, "\"weight_map\"", "\"weights\"", STATUS_BAD_INPUT, "weight_map is missing");
-    char *directory = model_build(&spec);
-    model_file_edit(directory, INDEX_FILE, entry, "");
-    expect_refused(directory, NULL, STATUS_BAD_INPUT, FIRST_SHARD, "embeddings.word_embeddings.weight is missing");
-    model_file_write(directory, INDEX_FILE, "{\"weight_map\":{}}");
-    expect_refused(directory, NULL, STATUS_BAD_INPUT, INDEX_FILE, "weight_map is empty");
-    model_build_remove(directory);
+    const char *entry = WORDS ":'" FIRST_SHARD "',", *other = WORDS ":'model-00002-of-00002.safetensors',";
+    const struct model_spec spec = two_shards();
+    EDITS_REFUSED(&spec, {INDEX_FILE, entry, other, STATUS_BAD_INPUT, "weight_map lists"},
+                  {INDEX_FILE, "'weight_map':{", "'weight_map':{'extra':'" FIRST_SHARD "',", STATUS_BAD_INPUT,
+                   "weight_map lists"},
+                  {INDEX_FILE, "'weight_map'", "'weights'", STATUS_BAD_INPUT, "weight_map is missing"},
+                  {INDEX_FILE, NULL, "{'weight_map':{}}", STATUS_BAD_INPUT, "weight_map is empty"});
+    build(&spec);
+    edit_file(INDEX_FILE, entry, "");
+    refused(NULL, STATUS_BAD_INPUT, FIRST_SHARD, "embeddings.word_embeddings.weight is missing");
 }
 
 /* A third shard has another model's tensors, among them those of a layer that this model lacks. The index takes one of
  * them. */
-TEST(reads_a_tensor_where_the_index_says)
+MODEL_TEST(reads_a_tensor_where_the_index_says)
 {
     struct model_spec spec = two_shards(), other = model_spec_tiny();
     other.seed++;
     other.layers++;
-    char *directory = model_build(&spec), *others = model_build(&other), from[256], to[256];
+    build(&spec);
+    char *others = model_build(&other), from[256], to[256];
     struct check check = {&spec, 0, "encoder.layer.1.output.dense.weight", &other};
     snprintf(from, sizeof from, "%s/model.safetensors", others);
-    snprintf(to, sizeof to, "%s/head.safetensors", directory);
+    snprintf(to, sizeof to, "%s/head.safetensors", made.directory);
     assert_int_equal(symlink(from, to), 0);
-    model_file_edit(directory, INDEX_FILE,
-                    "\"encoder.layer.1.output.dense.weight\":\"model-00002-of-00002.safetensors\"",
-                    "\"encoder.layer.1.output.dense.weight\":\"head.safetensors\"");
-    struct model *model = expect_model(directory, NULL);
-    weights_visit(model, check_tensor, &check);
+    edit_file(INDEX_FILE, "'encoder.layer.1.output.dense.weight':'model-00002-of-00002.safetensors'",
+              "'encoder.layer.1.output.dense.weight':'head.safetensors'");
+    weights_visit(opened(NULL), check_tensor, &check);
     assert_int_equal(check.tensors, 5 + 16 * spec.layers);
-    model_close(model);
-    model_build_remove(directory);
     model_build_remove(others);
 }
 
-TEST(refuses_a_missing_shard)
+MODEL_TEST(refuses_a_missing_shard)
 {
     struct model_spec spec = two_shards();
-    char *directory = model_build(&spec);
-    model_file_remove(directory, FIRST_SHARD);
-    expect_refused(directory, NULL, STATUS_NOT_FOUND, FIRST_SHARD, "cannot open");
-    model_build_remove(directory);
+    build(&spec);
+    drop_file(FIRST_SHARD);
+    refused(NULL, STATUS_NOT_FOUND, FIRST_SHARD, "cannot open");
 }
 
-TEST(never_reads_pickled_weights)
+MODEL_TEST(never_reads_pickled_weights)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec);
-    model_file_remove(directory, "model.safetensors");
-    model_file_write(directory, "pytorch_model.bin", "\x80\x02.");
-    expect_refused(directory, NULL, STATUS_BAD_INPUT, "pytorch_model.bin is pickled", "never read");
-    model_build_remove(directory);
+    drop_file("model.safetensors");
+    put_file("pytorch_model.bin", "\x80\x02.");
+    refused(NULL, STATUS_BAD_INPUT, "pytorch_model.bin is pickled", "never read");
 }
 
 /* Replaces equally long text in the weight file, which holds NULs. */
-static void patch_weights(const char *directory, const char *from, const char *to)
+static void patch_weights(const char *from, const char *to)
 {
-    size_t length, size = strlen(from);
-    assert_int_equal(size, strlen(to));
-    char *bytes = model_file_read(directory, "model.safetensors", &length);
-    size_t at = 0;
+    size_t length, size = strlen(from), at = 0;
+    char *bytes = model_file_read(made.directory, "model.safetensors", &length);
+    if (size != strlen(to)) { fail_msg("%s and %s differ in length", from, to); }
     while (at + size <= length && memcmp(bytes + at, from, size) != 0) { at++; }
     assert_true(at + size <= length);
     char path[512];
-    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    snprintf(path, sizeof path, "%s/model.safetensors", made.directory);
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
     assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
@@ -215,59 +180,50 @@ static void patch_weights(const char *directory, const char *from, const char *t
     free(bytes);
 }
 
-TEST(refuses_wrong_tensors)
+MODEL_TEST(refuses_wrong_tensors)
 {
     static const struct {
         const char *from, *to, *says;
         enum status status;
     } cases[] = {
         /* missing: it has the name of a head's tensor */
-        {"\"encoder.layer.1.output.dense.bias\"", "\"cls.der.layer.1.output.dense.bias\"",
+        {"'encoder.layer.1.output.dense.bias'", "'cls.der.layer.1.output.dense.bias'",
          "encoder.layer.1.output.dense.bias is missing", STATUS_BAD_INPUT},
-        {"\"embeddings.LayerNorm.weight\"", "\"pooler.ngs.LayerNorm.weight\"", "embeddings.LayerNorm.weight is missing",
+        {"'embeddings.LayerNorm.weight'", "'pooler.ngs.LayerNorm.weight'", "embeddings.LayerNorm.weight is missing",
          STATUS_BAD_INPUT},
         /* unknown inside and outside of the encoder */
-        {"\"encoder.layer.1.output.dense.bias\"", "\"encoder.layer.9.output.dense.bias\"",
+        {"'encoder.layer.1.output.dense.bias'", "'encoder.layer.9.output.dense.bias'",
          "encoder.layer.9.output.dense.bias is not part", STATUS_UNSUPPORTED},
-        {"\"encoder.layer.0.attention.self.key.bias\"", "\"encoder.layer.0.attention.self.pos.bias\"",
+        {"'encoder.layer.0.attention.self.key.bias'", "'encoder.layer.0.attention.self.pos.bias'",
          "attention.self.pos.bias is not part", STATUS_UNSUPPORTED},
-        {"\"embeddings.LayerNorm.bias\"", "\"projection.LayerNorm.bias\"", "projection.LayerNorm.bias is not part",
+        {"'embeddings.LayerNorm.bias'", "'projection.LayerNorm.bias'", "projection.LayerNorm.bias is not part",
          STATUS_UNSUPPORTED},
         /* twice, once with a prefix */
-        {"\"encoder.layer.1.attention.self.key.bias\"", "\"model.encoder.layer.1.output.dense.bias\"",
+        {"'encoder.layer.1.attention.self.key.bias'", "'model.encoder.layer.1.output.dense.bias'",
          "encoder.layer.1.output.dense.bias is there twice", STATUS_BAD_INPUT},
         /* shapes and dtypes */
-        {"\"shape\":[512,32]", "\"shape\":[32,512]", "word_embeddings.weight must have the shape [512, 32]",
+        {"'shape':[512,32]", "'shape':[32,512]", "word_embeddings.weight must have the shape [512, 32]",
          STATUS_BAD_INPUT},
-        {"\"shape\":[64,32]", "\"shape\":[2048] ", "position_embeddings.weight must have the shape [64, 32]",
+        {"'shape':[64,32]", "'shape':[2048] ", "position_embeddings.weight must have the shape [64, 32]",
          STATUS_BAD_INPUT},
-        {"\"dtype\":\"F32\",\"shape\":[2,32]", "\"dtype\":\"I32\",\"shape\":[2,32]",
-         "token_type_embeddings.weight has dtype I32", STATUS_UNSUPPORTED},
-        {"\"dtype\":\"F32\",\"shape\":[512,32]", "\"dtype\":\"F64\",\"shape\":[256,32]", "must have the shape",
-         STATUS_BAD_INPUT},
+        {"'dtype':'F32','shape':[2,32]", "'dtype':'I32','shape':[2,32]", "token_type_embeddings.weight has dtype I32",
+         STATUS_UNSUPPORTED},
+        {"'dtype':'F32','shape':[512,32]", "'dtype':'F64','shape':[256,32]", "must have the shape", STATUS_BAD_INPUT},
     };
-    struct model_spec spec = model_spec_tiny();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        if (strlen(cases[i].from) != strlen(cases[i].to)) {
-            fail_msg("case %zu: %s and %s differ in length", i, cases[i].from, cases[i].to);
-        }
-        char *directory = model_build(&spec);
-        patch_weights(directory, cases[i].from, cases[i].to);
-        expect_refused(directory, NULL, cases[i].status, "model.safetensors: tensor", cases[i].says);
-        model_build_remove(directory);
+        (void)build_tiny(NULL);
+        patch_weights(quoted(cases[i].from), quoted(cases[i].to));
+        refused(NULL, cases[i].status, "model.safetensors: tensor", cases[i].says);
     }
 }
 
-TEST(refuses_weights_of_another_config)
+MODEL_TEST(refuses_weights_of_another_config)
 {
-    struct model_spec spec = model_spec_tiny();
-    char *directory = model_build(&spec);
-    model_file_edit(directory, "config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
-    expect_refused(directory, NULL, STATUS_BAD_INPUT, "model.safetensors", "encoder.layer.2.");
-    model_file_edit(directory, "config.json", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1");
-    expect_refused(directory, NULL, STATUS_UNSUPPORTED, "model.safetensors", "encoder.layer.1.");
-    model_file_edit(directory, "config.json", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2");
-    model_file_edit(directory, "config.json", "\"intermediate_size\": 64", "\"intermediate_size\": 128");
-    expect_refused(directory, NULL, STATUS_BAD_INPUT, "model.safetensors", "intermediate.dense");
-    model_build_remove(directory);
+    edit_file("config.json", "'num_hidden_layers': 2", "'num_hidden_layers': 3");
+    refused(NULL, STATUS_BAD_INPUT, "model.safetensors", "encoder.layer.2.");
+    edit_file("config.json", "'num_hidden_layers': 3", "'num_hidden_layers': 1");
+    refused(NULL, STATUS_UNSUPPORTED, "model.safetensors", "encoder.layer.1.");
+    edit_file("config.json", "'num_hidden_layers': 1", "'num_hidden_layers': 2");
+    edit_file("config.json", "'intermediate_size': 64", "'intermediate_size': 128");
+    refused(NULL, STATUS_BAD_INPUT, "model.safetensors", "intermediate.dense");
 }
