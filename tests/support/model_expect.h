@@ -6,18 +6,7 @@
 
 #include "model/model.h"
 #include "model_builder.h"
-
-/* JSON in the sources of the tests: a ' stands for a ". */
-static inline const char *quoted(const char *text)
-{
-    static char texts[4][4096];
-    static unsigned next;
-    char *to = texts[next++ % 4];
-    assert_true(strlen(text) < sizeof texts[0]);
-    strcpy(to, text);
-    for (char *at = to; (at = strchr(at, '\'')) != NULL;) { *at = '"'; }
-    return to;
-}
+#include "quoted.h"
 
 /* The directory of the case that runs, and the model that was opened last. */
 static struct {

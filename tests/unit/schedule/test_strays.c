@@ -106,9 +106,7 @@ WORKER_TEST(of_an_answer_only_those_that_were_found_are_taken)
 /* However many are put there, no more are taken than there is room for. */
 WORKER_TEST(they_wait_for_room)
 {
-    struct worker_options options = default_options();
-    options.credit_tokens = 16 * 2; /* two of the longest */
-    begin(options);
+    BEGIN_WITH(default_options(), with.credit_tokens = 16 * 2); /* two of the longest */
     ask_again();
     struct own_list list = list_of(7, 4);
     (void)list_own(&list);
