@@ -1,12 +1,20 @@
 #include "fake_backend.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "idle_ops.h"
 
+struct device_backend {
+    struct backend head;
+    struct fake_device *device;
+};
+
 struct backend_workspace {
     const struct backend *backend;
+    struct fake_device *device;
     const struct pass *begun, *waiting[BACKEND_SLOTS_MAX];
     unsigned count;
     bool finite; /* the pass that was waited for last */
@@ -14,16 +22,59 @@ struct backend_workspace {
 
 struct fake_backend fake;
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the devices */
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+
 void fake_reset(void)
 {
-    fake = (struct fake_backend){
-        .slots = 3, .limits = {.tokens = UINT32_MAX, .rows = UINT32_MAX}, .failure = STATUS_INTERNAL};
+    fake = (struct fake_backend){.slots = 3,
+                                 .device_count = 1,
+                                 .limits = {.tokens = UINT32_MAX, .rows = UINT32_MAX},
+                                 .failure = STATUS_INTERNAL};
+}
+
+static void set(bool *what, bool value)
+{
+    pthread_mutex_lock(&lock);
+    *what = value;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_hold(unsigned device, bool held)
+{
+    set(&fake.devices[device].held, held);
+}
+
+void fake_lose(unsigned device)
+{
+    set(&fake.devices[device].lost, true);
+}
+
+void fake_set_closed(bool closed)
+{
+    set(&fake.closed, closed);
+}
+
+unsigned fake_begun(unsigned device)
+{
+    pthread_mutex_lock(&lock);
+    unsigned count = fake.devices[device].begun;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+void fake_wait_begun(unsigned device, unsigned count)
+{
+    pthread_mutex_lock(&lock);
+    while (fake.devices[device].begun < count) { pthread_cond_wait(&moved, &lock); }
+    pthread_mutex_unlock(&lock);
 }
 
 static enum status fake_devices(unsigned *count, struct err *err)
 {
     (void)err;
-    *count = 1;
+    *count = fake.device_count;
     return STATUS_OK;
 }
 
@@ -38,11 +89,12 @@ static enum status fake_open(const struct model *model, const struct engine_opti
 {
     enum status status = fake.open_fails[options->precision];
     if (status != STATUS_OK) { return err_set(err, status, "fake: no %s", precision_name(options->precision)); }
-    struct backend *backend = calloc(1, sizeof *backend);
+    struct device_backend *backend = calloc(1, sizeof *backend);
     if (backend == NULL) { abort(); }
-    *backend = (struct backend){.model = model, .precision = options->precision, .slots = fake.slots};
+    backend->head = (struct backend){.model = model, .precision = options->precision, .slots = fake.slots};
+    backend->device = &fake.devices[options->device];
     fake.opened++;
-    *out = backend;
+    *out = &backend->head;
     return STATUS_OK;
 }
 
@@ -57,9 +109,13 @@ static enum status fake_stream_open(struct backend *backend, struct backend_work
     if (fake.stream_fails[backend->precision] != STATUS_OK) {
         return err_set(err, fake.stream_fails[backend->precision], "fake: no stream");
     }
+    struct fake_device *device = ((struct device_backend *)(void *)backend)->device;
+    if (device->streams + 1 == device->breaks_at) { return err_set(err, STATUS_DEVICE_LOST, "fell off the bus"); }
     struct backend_workspace *stream = calloc(1, sizeof *stream);
     if (stream == NULL) { abort(); }
     stream->backend = backend;
+    stream->device = device;
+    device->streams++;
     fake.streams++;
     *out = stream;
     return STATUS_OK;
@@ -68,6 +124,7 @@ static enum status fake_stream_open(struct backend *backend, struct backend_work
 static void fake_stream_close(struct backend_workspace *stream)
 {
     fake.streams--;
+    stream->device->streams--;
     free(stream);
 }
 
@@ -99,10 +156,42 @@ static enum status fake_embed(struct backend_workspace *stream, const struct pas
     return pass_has(pass, fake.embed_fails) ? err_set(err, fake.failure, "fake: embed") : STATUS_OK;
 }
 
+/* Begins a pass on a device; returns false if it is lost. */
+static bool begin_on(struct fake_device *device)
+{
+    pthread_mutex_lock(&lock);
+    while (fake.closed) { pthread_cond_wait(&moved, &lock); }
+    bool lost = device->lost;
+    if (lost) {
+        device->refused++;
+    } else {
+        device->begun++;
+        device->idle += getpriority(PRIO_PROCESS, 0) == 19;
+        if (device->begun - device->ended > device->most) { device->most = device->begun - device->ended; }
+        pthread_cond_broadcast(&moved);
+    }
+    pthread_mutex_unlock(&lock);
+    return !lost;
+}
+
+/* Waits until a pass may end; returns false if the device is lost. */
+static bool end_on(struct fake_device *device)
+{
+    pthread_mutex_lock(&lock);
+    while (device->held && !device->lost) { pthread_cond_wait(&moved, &lock); }
+    bool lost = device->lost;
+    device->ended++;
+    device->good += !lost;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&lock);
+    return !lost;
+}
+
 static enum status fake_submit(struct backend_workspace *stream, struct err *err)
 {
     if (pass_has(stream->begun, fake.submit_fails)) { return err_set(err, fake.failure, "fake: submit"); }
     if (stream->count == stream->backend->slots) { abort(); /* more than was promised */ }
+    if (!begin_on(stream->device)) { return err_set(err, STATUS_DEVICE_LOST, "fell off the bus"); }
     stream->waiting[stream->count++] = stream->begun;
     fake.passes++;
     fake.passes_in[stream->backend->precision]++;
@@ -124,12 +213,18 @@ bool fake_finite(const struct backend_workspace *stream)
     return stream->finite;
 }
 
+bool fake_helped(const struct backend_workspace *stream)
+{
+    return stream->begun->ids[0] % 2 == 1;
+}
+
 static enum status fake_wait(struct backend_workspace *stream, struct err *err)
 {
     if (stream->count == 0) { abort(); /* nothing to wait for */ }
     const struct pass *pass = stream->waiting[0];
     stream->count--;
     for (unsigned i = 0; i < stream->count; i++) { stream->waiting[i] = stream->waiting[i + 1]; }
+    if (!end_on(stream->device)) { return err_set(err, STATUS_DEVICE_LOST, "fell off the bus"); }
     if (pass_has(pass, fake.wait_fails)) { return err_set(err, fake.failure, "fake: wait"); }
     uint32_t dim = stream->backend->model->hidden;
     stream->finite = !pass_has(pass, fake.overflows[stream->backend->precision]);

@@ -8,11 +8,23 @@
 
 #include "engine/backend.h"
 
-enum { FAKE_PRECISIONS = PRECISION_INT8 + 1 };
+enum { FAKE_PRECISIONS = PRECISION_INT8 + 1, FAKE_DEVICES = 3 };
+
+/* A device at work; a test reads and changes it by the functions below, or when nothing runs. */
+struct fake_device {
+    bool held, lost;             /* held: nothing that was begun ends */
+    unsigned streams, breaks_at; /* open; breaks_at: opening this one, from 1, finds it lost; 0: none does */
+    unsigned begun, ended, most; /* passes; most: begun and not yet ended */
+    unsigned good;               /* passes that ended before it was lost */
+    unsigned idle;               /* begun by background threads */
+    unsigned refused;            /* begun on a device that was lost */
+};
 
 /* Set by the test, also while engines are open but not while they run; counts are the backend's. */
 struct fake_backend {
-    unsigned slots;
+    unsigned slots, device_count;
+    struct fake_device devices[FAKE_DEVICES];
+    bool closed; /* nothing is begun */
     struct pass_limits limits;
     int32_t overflows[FAKE_PRECISIONS];            /* a token whose rows are not finite in that precision; 0: none */
     enum status open_fails[FAKE_PRECISIONS];       /* what open answers */
@@ -30,10 +42,21 @@ struct fake_backend {
 extern struct fake_backend fake;
 extern const struct backend_ops fake_backend;
 
-/* backend_ops.finite, for a test that copies fake_backend and adds it. */
+/* backend_ops.finite and .helped, for a test that copies fake_backend and adds them; passes with an odd id are helped.
+ */
 bool fake_finite(const struct backend_workspace *stream);
+bool fake_helped(const struct backend_workspace *stream);
 
-/* Restores the beginning: three slots, no limits, nothing fails. */
+/* Restores the beginning: one device, three slots, no limits, nothing fails. */
 void fake_reset(void);
+
+/* While engines run. */
+void fake_hold(unsigned device, bool held);
+void fake_lose(unsigned device);
+void fake_set_closed(bool closed);
+unsigned fake_begun(unsigned device);
+
+/* Waits until this many passes have begun on a device; ctest's timeout ends an endless wait. */
+void fake_wait_begun(unsigned device, unsigned count);
 
 #endif

@@ -5,145 +5,18 @@
  */
 #include "harness.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "compute/compute.h"
 #include "engine/backend.h"
-#include "idle_ops.h"
+#include "fake_backend.h"
 
-enum { DIM = 2, SLOTS = 3, DEVICES = 3, MOST = 64 };
+enum { DIM = 2, SLOTS = 3, DEVICES = FAKE_DEVICES, MOST = 64 };
 
 /* The backend reads no weights, so this much of a model is enough. */
 static const struct model bare = {.vocabulary = 100, .max_tokens = 8, .layer_count = 1, .hidden = DIM, .dim = DIM};
-
-/* The state of the devices. Backends have no context, so this is global. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t moved;
-    unsigned slots; /* of engines that are opened */
-    bool closed;    /* nothing is begun */
-    struct fake_device {
-        bool held, lost;             /* held: nothing that was begun ends */
-        unsigned streams, breaks_at; /* open; breaks_at: opening this one, from 1, finds it lost; 0: none does */
-        unsigned begun, ended, most;
-        unsigned idle;    /* begun by background threads */
-        unsigned refused; /* begun on a device that was lost */
-    } devices[DEVICES];
-} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
-
-struct fake_backend {
-    struct backend head;
-    struct fake_device *device;
-};
-
-struct backend_workspace {
-    struct fake_device *device;
-    const struct pass *passes[BACKEND_SLOTS_MAX];
-    const struct pass *next;
-    unsigned first, out;
-};
-
-static enum status fake_devices(unsigned *count, struct err *err)
-{
-    (void)err;
-    *count = DEVICES;
-    return STATUS_OK;
-}
-
-static enum precision fake_choose(const struct model *model, enum precision asked)
-{
-    (void)model;
-    return asked == PRECISION_AUTO ? PRECISION_F32 : asked;
-}
-
-static enum status fake_open(const struct model *model, const struct engine_options *options, struct backend **out,
-                             struct err *err)
-{
-    struct fake_backend *backend = calloc(1, sizeof *backend);
-    (void)err;
-    assert_non_null(backend);
-    backend->head = (struct backend){.model = model, .precision = options->precision, .slots = fake.slots};
-    backend->device = &fake.devices[options->device];
-    *out = &backend->head;
-    return STATUS_OK;
-}
-
-static void fake_close(struct backend *backend)
-{
-    free(backend);
-}
-
-static enum status fake_stream_open(struct backend *backend, struct backend_workspace **out, struct err *err)
-{
-    struct fake_device *device = ((struct fake_backend *)(void *)backend)->device;
-    if (device->streams + 1 == device->breaks_at) { return err_set(err, STATUS_DEVICE_LOST, "fell off the bus"); }
-    *out = calloc(1, sizeof **out);
-    assert_non_null(*out);
-    (*out)->device = device;
-    device->streams++;
-    return STATUS_OK;
-}
-
-static void fake_stream_close(struct backend_workspace *stream)
-{
-    stream->device->streams--;
-    free(stream);
-}
-
-static struct pass_limits fake_limits(const struct backend_workspace *stream)
-{
-    (void)stream;
-    return (struct pass_limits){.tokens = UINT32_MAX, .rows = UINT32_MAX};
-}
-
-static enum status fake_embed(struct backend_workspace *stream, const struct pass *pass, struct err *err)
-{
-    (void)err;
-    stream->next = pass;
-    return STATUS_OK;
-}
-
-static enum status fake_submit(struct backend_workspace *stream, struct err *err)
-{
-    struct fake_device *device = stream->device;
-    pthread_mutex_lock(&fake.lock);
-    while (fake.closed) { pthread_cond_wait(&fake.moved, &fake.lock); }
-    bool lost = device->lost;
-    if (!lost) {
-        stream->passes[(stream->first + stream->out++) % BACKEND_SLOTS_MAX] = stream->next;
-        device->begun++;
-        device->idle += getpriority(PRIO_PROCESS, 0) == 19;
-        if (device->begun - device->ended > device->most) { device->most = device->begun - device->ended; }
-        pthread_cond_broadcast(&fake.moved);
-    } else {
-        device->refused++;
-    }
-    pthread_mutex_unlock(&fake.lock);
-    return lost ? err_set(err, STATUS_DEVICE_LOST, "fell off the bus") : STATUS_OK;
-}
-
-/* A row's vector: its first token, and the device that computed it. */
-static enum status fake_wait(struct backend_workspace *stream, struct err *err)
-{
-    struct fake_device *device = stream->device;
-    const struct pass *pass = stream->passes[stream->first];
-    stream->first = (stream->first + 1) % BACKEND_SLOTS_MAX;
-    stream->out--;
-    pthread_mutex_lock(&fake.lock);
-    while (device->held && !device->lost) { pthread_cond_wait(&fake.moved, &fake.lock); }
-    bool lost = device->lost;
-    device->ended++;
-    pthread_cond_broadcast(&fake.moved);
-    pthread_mutex_unlock(&fake.lock);
-    for (uint32_t row = 0; row < pass->rows && !lost; row++) {
-        pass->output[(size_t)row * DIM] = (float)pass->ids[pass->start[row] - pass->origin];
-        pass->output[(size_t)row * DIM + 1] = (float)(device - fake.devices);
-    }
-    return lost ? err_set(err, STATUS_DEVICE_LOST, "fell off the bus") : STATUS_OK;
-}
 
 /* Every other row gets help. */
 static bool gets_help(int32_t id)
@@ -151,42 +24,19 @@ static bool gets_help(int32_t id)
     return id % 2 == 1;
 }
 
-static bool fake_helped(const struct backend_workspace *stream)
-{
-    return gets_help(stream->next->ids[0]);
-}
-
-static const struct backend_ops fake_ops = {
-    .name = "fake",
-    .devices = fake_devices,
-    .choose = fake_choose,
-    .open = fake_open,
-    .close = fake_close,
-    .workspace_open = fake_stream_open,
-    .helped = fake_helped,
-    .workspace_close = fake_stream_close,
-    .limits = fake_limits,
-    .embed = fake_embed,
-    .linear = idle_linear,
-    .attention = idle_attention,
-    .norm = idle_norm,
-    .pool = idle_pool,
-    .submit = fake_submit,
-    .wait = fake_wait,
-};
-
 /* ---- a bench of some devices, and batches of one row each ---- */
 
 struct bench {
     unsigned count;
+    struct backend_ops ops;
     struct engine *engines[DEVICES];
     struct device devices[DEVICES];
     struct compute *compute;
     struct row rows[MOST];
     int32_t ids[MOST];
     struct request request;
-    unsigned put, back, on[DEVICES]; /* good ones, by device */
-    unsigned background;             /* background threads */
+    unsigned put, back;
+    unsigned background; /* background threads */
 };
 
 /* Engines alone. */
@@ -195,13 +45,15 @@ static struct bench *open_engines(unsigned count, unsigned slots)
     struct bench *bench = calloc(1, sizeof *bench);
     struct err err;
     assert_non_null(bench);
+    fake_reset();
     fake.slots = slots;
-    fake.closed = false;
-    memset(fake.devices, 0, sizeof fake.devices);
+    fake.device_count = DEVICES;
+    bench->ops = fake_backend;
+    bench->ops.helped = fake_helped;
     bench->count = count;
     for (unsigned i = 0; i < count; i++) {
         struct engine_options options = {.device = i};
-        assert_int_equal(engine_open_with(&fake_ops, &bare, &options, &bench->engines[i], &err), STATUS_OK);
+        assert_int_equal(engine_open_with(&bench->ops, &bare, &options, &bench->engines[i], &err), STATUS_OK);
         bench->devices[i] = (struct device){.number = i, .engines = &bench->engines[i]};
     }
     return bench;
@@ -247,6 +99,21 @@ static void put(struct bench *bench)
     put_as(bench, false, false);
 }
 
+static void put_many(struct bench *bench, unsigned count)
+{
+    while (count-- > 0) { put(bench); }
+}
+
+static void hold_all(const struct bench *bench, bool held)
+{
+    for (unsigned i = 0; i < bench->count; i++) { fake_hold(i, held); }
+}
+
+static void wait_all_begun(const struct bench *bench, unsigned count)
+{
+    for (unsigned i = 0; i < bench->count; i++) { fake_wait_begun(i, count); }
+}
+
 static void check_back(struct bench *bench, struct batch *batch, const void *owner, enum status expected)
 {
     assert_non_null(batch);
@@ -257,7 +124,6 @@ static void check_back(struct bench *bench, struct batch *batch, const void *own
         assert_true(batch->engine.output[0] == (float)batch->engine.ids[0]);
         assert_true(batch->helped == gets_help(batch->engine.ids[0]));
         assert_true(batch->started_ns > 0 && batch->finished_ns >= batch->started_ns);
-        bench->on[(unsigned)batch->engine.output[1]]++;
     }
     batch_free(batch);
 }
@@ -270,13 +136,18 @@ static struct batch *take_back(struct compute *compute, void **owner)
     return batch;
 }
 
+/* Returns the row of the batch that came back. */
+static const struct row *wait_one(struct bench *bench, enum status expected)
+{
+    void *owner = NULL;
+    struct batch *batch = take_back(bench->compute, &owner);
+    check_back(bench, batch, owner, expected);
+    return owner;
+}
+
 static void wait_back(struct bench *bench, unsigned count, enum status expected)
 {
-    while (count-- > 0) {
-        void *owner = NULL;
-        struct batch *batch = take_back(bench->compute, &owner);
-        check_back(bench, batch, owner, expected);
-    }
+    while (count-- > 0) { (void)wait_one(bench, expected); }
 }
 
 static void close_bench(struct bench *bench)
@@ -288,61 +159,17 @@ static void close_bench(struct bench *bench)
     free(bench);
 }
 
-static void hold(unsigned device, bool held)
-{
-    pthread_mutex_lock(&fake.lock);
-    fake.devices[device].held = held;
-    pthread_cond_broadcast(&fake.moved);
-    pthread_mutex_unlock(&fake.lock);
-}
-
-static void close_all(bool closed)
-{
-    pthread_mutex_lock(&fake.lock);
-    fake.closed = closed;
-    pthread_cond_broadcast(&fake.moved);
-    pthread_mutex_unlock(&fake.lock);
-}
-
-static void lose(unsigned device)
-{
-    pthread_mutex_lock(&fake.lock);
-    fake.devices[device].lost = true;
-    pthread_cond_broadcast(&fake.moved);
-    pthread_mutex_unlock(&fake.lock);
-}
-
-/* Waits until this many batches have begun on a device; ctest's timeout ends an endless wait. */
-static void wait_begun(unsigned device, unsigned count)
-{
-    pthread_mutex_lock(&fake.lock);
-    while (fake.devices[device].begun < count) { pthread_cond_wait(&fake.moved, &fake.lock); }
-    pthread_mutex_unlock(&fake.lock);
-}
-
-static unsigned begun(unsigned device)
-{
-    pthread_mutex_lock(&fake.lock);
-    unsigned count = fake.devices[device].begun;
-    pthread_mutex_unlock(&fake.lock);
-    return count;
-}
-
 /* ---- who takes what ---- */
 
 TEST(two_batches_go_to_two_devices)
 {
     for (unsigned round = 0; round < 200; round++) {
         struct bench *bench = open_bench(2, SLOTS, 1, 1);
-        hold(0, true);
-        hold(1, true);
-        put(bench);
-        put(bench);
-        wait_begun(0, 1);
-        wait_begun(1, 1);
-        assert_int_equal(begun(0) + begun(1), 2);
-        hold(0, false);
-        hold(1, false);
+        hold_all(bench, true);
+        put_many(bench, 2);
+        wait_all_begun(bench, 1);
+        assert_int_equal(fake_begun(0) + fake_begun(1), 2);
+        hold_all(bench, false);
         wait_back(bench, 2, STATUS_OK);
         close_bench(bench);
     }
@@ -351,20 +178,20 @@ TEST(two_batches_go_to_two_devices)
 TEST(a_free_device_takes_whatever_comes)
 {
     struct bench *bench = open_bench(3, SLOTS, 1, 1);
-    for (unsigned i = 0; i < 3; i++) { hold(i, true); }
-    for (unsigned i = 0; i < 3; i++) { put(bench); }
-    for (unsigned i = 0; i < 3; i++) { wait_begun(i, 1); }
-    hold(1, false);
+    hold_all(bench, true);
+    put_many(bench, 3);
+    wait_all_begun(bench, 1);
+    fake_hold(1, false);
     wait_back(bench, 1, STATUS_OK);
     for (unsigned i = 0; i < 20; i++) { /* the other two are always busy */
         put(bench);
         wait_back(bench, 1, STATUS_OK);
     }
-    assert_int_equal(bench->on[1], 21);
-    hold(0, false);
-    hold(2, false);
+    assert_int_equal(fake.devices[1].good, 21);
+    fake_hold(0, false);
+    fake_hold(2, false);
     wait_back(bench, 2, STATUS_OK);
-    assert_int_equal(bench->on[0] + bench->on[2], 2);
+    assert_int_equal(fake.devices[0].good + fake.devices[2].good, 2);
     close_bench(bench);
 }
 
@@ -374,19 +201,16 @@ TEST(a_device_has_its_slots_full_and_never_more)
     struct compute_state before = compute_state(bench->compute);
     assert_int_equal(before.threads, 1);
     assert_int_equal(before.batches, SLOTS + 9);
-    hold(0, true);
-    close_all(true); /* so that all of them wait when the first one begins */
-    for (unsigned i = 0; i < SLOTS + 9; i++) { put(bench); }
+    fake_hold(0, true);
+    fake_set_closed(true); /* so that all of them wait when the first one begins */
+    put_many(bench, SLOTS + 9);
     assert_false(compute_has_room(bench->compute, false));
-    close_all(false);
-    wait_begun(0, SLOTS);
-    assert_int_equal(begun(0), SLOTS);
-    hold(0, false);
+    fake_set_closed(false);
+    fake_wait_begun(0, SLOTS);
+    assert_int_equal(fake_begun(0), SLOTS);
+    fake_hold(0, false);
     for (unsigned i = 0; i < SLOTS + 9; i++) { /* in the order in which they were put */
-        void *owner = NULL;
-        struct batch *batch = take_back(bench->compute, &owner);
-        assert_ptr_equal(owner, &bench->rows[i]);
-        check_back(bench, batch, owner, STATUS_OK);
+        assert_ptr_equal(wait_one(bench, STATUS_OK), &bench->rows[i]);
     }
     assert_int_equal(fake.devices[0].most, SLOTS);
     close_bench(bench);
@@ -396,18 +220,13 @@ TEST(a_batch_may_go_before_those_that_wait)
 {
     static const unsigned order[] = {0, 2, 1};
     struct bench *bench = open_bench(1, 1, 1, 2);
-    hold(0, true);
+    fake_hold(0, true);
     put(bench);
-    wait_begun(0, 1);
+    fake_wait_begun(0, 1);
     put(bench);
     put_as(bench, false, true);
-    hold(0, false);
-    for (unsigned i = 0; i < 3; i++) {
-        void *owner = NULL;
-        struct batch *batch = take_back(bench->compute, &owner);
-        assert_ptr_equal(owner, &bench->rows[order[i]]);
-        check_back(bench, batch, owner, STATUS_OK);
-    }
+    fake_hold(0, false);
+    for (unsigned i = 0; i < 3; i++) { assert_ptr_equal(wait_one(bench, STATUS_OK), &bench->rows[order[i]]); }
     close_bench(bench);
 }
 
@@ -419,14 +238,11 @@ TEST(one_slot_means_several_threads)
     assert_int_equal(state_now.threads, 6);
     assert_int_equal(state_now.batches, 12);
     assert_int_equal(state_now.devices, 2);
-    hold(0, true);
-    hold(1, true);
-    for (unsigned i = 0; i < 12; i++) { put(bench); }
-    wait_begun(0, 3);
-    wait_begun(1, 3);
-    assert_int_equal(begun(0) + begun(1), 6);
-    hold(0, false);
-    hold(1, false);
+    hold_all(bench, true);
+    put_many(bench, 12);
+    wait_all_begun(bench, 3);
+    assert_int_equal(fake_begun(0) + fake_begun(1), 6);
+    hold_all(bench, false);
     wait_back(bench, 12, STATUS_OK);
     close_bench(bench);
 }
@@ -451,16 +267,16 @@ TEST(background_batches_have_threads_of_their_own)
         assert_int_equal(now.threads, 2);
         assert_int_equal(now.batches, 4);
         assert_int_equal(now.background, 2);
-        hold(0, true);
-        for (unsigned i = 0; i < 4; i++) { put(bench); }
+        fake_hold(0, true);
+        put_many(bench, 4);
         assert_false(compute_has_room(bench->compute, false));
-        wait_begun(0, 2);
+        fake_wait_begun(0, 2);
         put_as(bench, true, false);
         put_as(bench, true, false);
         assert_false(compute_has_room(bench->compute, true));
-        wait_begun(0, 4);
-        assert_int_equal(begun(0), 4);
-        hold(0, false);
+        fake_wait_begun(0, 4);
+        assert_int_equal(fake_begun(0), 4);
+        fake_hold(0, false);
         wait_back(bench, 6, STATUS_OK);
         assert_true(compute_has_room(bench->compute, true) && compute_has_room(bench->compute, false));
         assert_int_equal(fake.devices[0].idle, 2);
@@ -474,14 +290,14 @@ TEST(background_batches_have_threads_of_their_own)
 TEST(background_batches_make_way_for_others)
 {
     struct bench *bench = open_with_background(1, 1, 1);
-    hold(0, true);
+    fake_hold(0, true);
     put(bench);
-    wait_begun(0, 1);
+    fake_wait_begun(0, 1);
     uint64_t begin = clock_now_ns();
     put_as(bench, true, false);
-    wait_begun(0, 2);
+    fake_wait_begun(0, 2);
     assert_true(clock_now_ns() - begin >= COMPUTE_WAY_NS);
-    hold(0, false);
+    fake_hold(0, false);
     wait_back(bench, 2, STATUS_OK);
     close_bench(bench);
 }
@@ -489,11 +305,11 @@ TEST(background_batches_make_way_for_others)
 TEST(background_batches_come_back_from_a_lost_device)
 {
     struct bench *bench = open_with_background(1, 1, 1);
-    hold(0, true);
-    for (unsigned i = 0; i < 4; i++) { put(bench); }
+    fake_hold(0, true);
+    put_many(bench, 4);
     put_as(bench, true, false);
-    wait_begun(0, 3);
-    lose(0);
+    fake_wait_begun(0, 3);
+    fake_lose(0);
     wait_back(bench, 5, STATUS_DEVICE_LOST);
     assert_int_equal(compute_state(bench->compute).background, 0);
     assert_false(compute_has_room(bench->compute, true));
@@ -518,15 +334,13 @@ TEST(what_a_lost_device_had_runs_on_another)
 {
     for (unsigned round = 0; round < 100; round++) {
         struct bench *bench = open_bench(2, SLOTS, 1, 4);
-        hold(0, true);
-        hold(1, true);
-        for (unsigned i = 0; i < 14; i++) { put(bench); }
-        wait_begun(0, 1);
-        wait_begun(1, 1);
-        lose(round % 2);
-        hold((round + 1) % 2, false);
+        hold_all(bench, true);
+        put_many(bench, 14);
+        wait_all_begun(bench, 1);
+        fake_lose(round % 2);
+        fake_hold((round + 1) % 2, false);
         wait_back(bench, 14, STATUS_OK);
-        assert_int_equal(bench->on[(round + 1) % 2], 14);
+        assert_int_equal(fake.devices[(round + 1) % 2].good, 14);
         struct compute_state after = compute_state(bench->compute);
         assert_int_equal(after.devices, 1);
         assert_int_equal(after.devices_lost, 1);
@@ -542,23 +356,20 @@ TEST(what_a_lost_device_had_runs_on_another)
 TEST(the_others_fill_their_slots_after_a_loss)
 {
     struct bench *bench = open_bench(2, SLOTS, 1, 1);
-    hold(0, true);
-    hold(1, true);
-    put(bench);
-    put(bench);
-    wait_begun(0, 1);
-    wait_begun(1, 1);
-    lose(0);
-    hold(1, false);
+    hold_all(bench, true);
+    put_many(bench, 2);
+    wait_all_begun(bench, 1);
+    fake_lose(0);
+    fake_hold(1, false);
     wait_back(bench, 2, STATUS_OK);
-    unsigned before = begun(1);
+    unsigned before = fake_begun(1);
     for (unsigned round = 1; round <= 10; round++) {
-        hold(1, true);
-        close_all(true); /* so that all of them wait when the first one begins */
-        for (unsigned i = 0; i < SLOTS; i++) { put(bench); }
-        close_all(false);
-        wait_begun(1, before + round * SLOTS);
-        hold(1, false);
+        fake_hold(1, true);
+        fake_set_closed(true); /* so that all of them wait when the first one begins */
+        put_many(bench, SLOTS);
+        fake_set_closed(false);
+        fake_wait_begun(1, before + round * SLOTS);
+        fake_hold(1, false);
         wait_back(bench, SLOTS, STATUS_OK);
     }
     assert_int_equal(fake.devices[0].refused, 0);
@@ -568,8 +379,8 @@ TEST(the_others_fill_their_slots_after_a_loss)
 TEST(a_device_that_is_lost_when_idle_is_seen_with_the_next_batch)
 {
     struct bench *bench = open_bench(2, SLOTS, 1, 1);
-    lose(0);
-    lose(1);
+    fake_lose(0);
+    fake_lose(1);
     put(bench);
     wait_back(bench, 1, STATUS_DEVICE_LOST);
     assert_int_equal(compute_state(bench->compute).devices_lost, 2);
@@ -580,10 +391,10 @@ TEST(when_the_last_device_is_lost_everything_comes_back)
 {
     for (unsigned round = 0; round < 100; round++) {
         struct bench *bench = open_bench(3, SLOTS, 1, 2);
-        for (unsigned i = 0; i < 3; i++) { hold(i, true); }
-        for (unsigned i = 0; i < 15; i++) { put(bench); }
-        for (unsigned i = 0; i < 3; i++) { wait_begun(i, 1); }
-        for (unsigned i = 0; i < 3; i++) { lose((round + i) % 3); }
+        hold_all(bench, true);
+        put_many(bench, 15);
+        wait_all_begun(bench, 1);
+        for (unsigned i = 0; i < 3; i++) { fake_lose((round + i) % 3); }
         wait_back(bench, 15, STATUS_DEVICE_LOST);
         assert_int_equal(compute_state(bench->compute).devices, 0);
         assert_int_equal(compute_state(bench->compute).devices_lost, 3);
@@ -597,14 +408,13 @@ TEST(when_the_last_device_is_lost_everything_comes_back)
 TEST(a_device_of_several_threads_is_lost_once)
 {
     struct bench *bench = open_bench(2, 1, 4, 1);
-    hold(0, true);
-    hold(1, true);
-    for (unsigned i = 0; i < 16; i++) { put(bench); }
-    wait_begun(0, 4);
-    lose(0);
-    hold(1, false);
+    hold_all(bench, true);
+    put_many(bench, 16);
+    fake_wait_begun(0, 4);
+    fake_lose(0);
+    fake_hold(1, false);
     wait_back(bench, 16, STATUS_OK);
-    assert_int_equal(bench->on[1], 16);
+    assert_int_equal(fake.devices[1].good, 16);
     struct compute_state after = compute_state(bench->compute);
     assert_int_equal(after.devices_lost, 1);
     assert_int_equal(after.threads, 4);
@@ -623,9 +433,9 @@ TEST(a_device_that_was_lost_before_is_left_out)
     assert_int_equal(compute_open(&options, &bench->compute, &err), STATUS_OK);
     assert_int_equal(compute_state(bench->compute).devices, 1);
     assert_int_equal(compute_state(bench->compute).devices_lost, 1);
-    for (unsigned i = 0; i < 4; i++) { put(bench); }
+    put_many(bench, 4);
     wait_back(bench, 4, STATUS_OK);
-    assert_int_equal(bench->on[1], 4);
+    assert_int_equal(fake.devices[1].good, 4);
     close_bench(bench);
 }
 
@@ -642,10 +452,10 @@ TEST(a_device_that_is_lost_while_it_is_opened_is_left_out)
         assert_int_equal(left.devices_lost, 1);
         assert_int_equal(left.threads, 6);
         assert_int_equal(fake.devices[1].streams, 0);
-        for (unsigned i = 0; i < left.batches; i++) { put(bench); }
+        put_many(bench, left.batches);
         assert_false(compute_has_room(bench->compute, false));
         wait_back(bench, left.batches, STATUS_OK);
-        assert_int_equal(bench->on[0] + bench->on[2], left.batches);
+        assert_int_equal(fake.devices[0].good + fake.devices[2].good, left.batches);
         close_bench(bench);
     }
     struct bench *bench = open_engines(2, SLOTS);
@@ -720,18 +530,16 @@ TEST(batches_are_laid_out_where_they_run)
     struct err err;
     assert_int_equal(compute_open(&options, &bench->compute, &err), STATUS_OK);
     struct turn turns[3] = {{.refuse = STATUS_OK}, {.refuse = STATUS_OK}, {.refuse = STATUS_NO_MEMORY}};
-    hold(0, true);
-    hold(1, true);
+    hold_all(bench, true);
     for (unsigned i = 0; i < 2; i++) {
         bench->ids[i] = (int32_t)i + 1;
         bench->rows[i] = (struct row){.request = &bench->request, .ids = &bench->ids[i], .tokens = 1};
         turns[i].row = &bench->rows[i];
         compute_put(bench->compute, 0, &turns[i], &turns[i].batch);
     }
-    wait_begun(0, 1);
-    wait_begun(1, 1);
-    lose(0);
-    hold(1, false);
+    wait_all_begun(bench, 1);
+    fake_lose(0);
+    fake_hold(1, false);
     for (unsigned i = 0; i < 2; i++) { assert_int_equal(take_back(bench->compute, NULL)->status, STATUS_OK); }
     compute_put(bench->compute, 0, &turns[2], &turns[2].batch);
     assert_int_equal(take_back(bench->compute, NULL)->status, STATUS_NO_MEMORY);

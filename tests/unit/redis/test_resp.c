@@ -7,12 +7,39 @@
 
 static const char whole[] = "*6\r\n+OK\r\n-ERR bad\r\n:-42\r\n$5\r\na\0b\r\n\r\n$-1\r\n*2\r\n*0\r\n*-1\r\n";
 
-static struct resp_reader *open_reader(size_t max_bytes)
+/* The reader of the case that runs. */
+static struct resp_reader *reader;
+
+static int close_reader(void **state)
 {
-    struct resp_reader *reader;
+    (void)state;
+    resp_close(reader);
+    reader = NULL;
+    return 0;
+}
+
+#define READER_TEST(name) TEST_WITH(name, NULL, close_reader)
+
+/* Opens a reader in place of the one before; strings above `drop` bytes are dropped, 0: none. */
+static void open_reader(size_t max_bytes, size_t drop)
+{
     struct err err;
-    assert_int_equal(resp_open(max_bytes, 0, &reader, &err), STATUS_OK);
-    return reader;
+    (void)close_reader(NULL);
+    assert_int_equal(resp_open(max_bytes, drop, &reader, &err), STATUS_OK);
+}
+
+static void feed(const char *bytes, size_t length)
+{
+    struct err err;
+    assert_int_equal(resp_feed(reader, bytes, length, &err), STATUS_OK);
+}
+
+static const struct resp_value *next(void)
+{
+    const struct resp_value *value;
+    struct err err;
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    return value;
 }
 
 static void check_whole(const struct resp_value *value)
@@ -31,70 +58,56 @@ static void check_whole(const struct resp_value *value)
     assert_int_equal(value->items[5].items[1].type, RESP_NIL);
 }
 
-TEST(one_byte_at_a_time)
+READER_TEST(one_byte_at_a_time)
 {
-    struct resp_reader *reader = open_reader(10000);
-    const struct resp_value *value;
-    struct err err;
+    open_reader(10000, 0);
     for (int round = 0; round < 3; round++) {
-        for (size_t i = 0; i < sizeof whole - 1; i++) {
-            assert_int_equal(resp_feed(reader, whole + i, 1, &err), STATUS_OK);
-            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
-            assert_int_equal(value != NULL, i == sizeof whole - 2);
+        for (size_t i = 0; i < sizeof whole - 2; i++) {
+            feed(whole + i, 1);
+            assert_null(next());
         }
-        check_whole(value);
+        feed(whole + sizeof whole - 2, 1);
+        check_whole(next());
     }
-    resp_close(reader);
 }
 
-TEST(cut_at_every_place)
+READER_TEST(cut_at_every_place)
 {
-    const struct resp_value *value;
-    struct err err;
     for (size_t cut = 0; cut < sizeof whole; cut++) {
-        struct resp_reader *reader = open_reader(10000);
-        assert_int_equal(resp_feed(reader, whole, cut, &err), STATUS_OK);
-        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        open_reader(10000, 0);
+        feed(whole, cut);
+        const struct resp_value *value = next();
         if (!value) {
-            assert_int_equal(resp_feed(reader, whole + cut, sizeof whole - 1 - cut, &err), STATUS_OK);
-            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+            feed(whole + cut, sizeof whole - 1 - cut);
+            value = next();
         }
         check_whole(value);
-        resp_close(reader);
     }
 }
 
-TEST(many_in_one_feed)
+READER_TEST(many_in_one_feed)
 {
-    struct resp_reader *reader = open_reader(10000);
-    const struct resp_value *value;
-    struct err err;
-    for (int i = 0; i < 20; i++) { assert_int_equal(resp_feed(reader, whole, sizeof whole - 1, &err), STATUS_OK); }
-    for (int i = 0; i < 20; i++) {
-        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
-        check_whole(value);
-    }
-    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
-    assert_null(value);
-    resp_close(reader);
+    open_reader(10000, 0);
+    for (int i = 0; i < 20; i++) { feed(whole, sizeof whole - 1); }
+    for (int i = 0; i < 20; i++) { check_whole(next()); }
+    assert_null(next());
 }
 
 static void expect_broken(const char *bytes, size_t length, size_t max_bytes, enum status status)
 {
-    struct resp_reader *reader = open_reader(max_bytes);
     const struct resp_value *value;
     struct err err = {0};
-    assert_int_equal(resp_feed(reader, bytes, length, &err), STATUS_OK);
+    open_reader(max_bytes, 0);
+    feed(bytes, length);
     if (resp_next(reader, &value, &err) != status) {
         fail_msg("%.*s: status %d", (int)(length > 40 ? 40 : length), bytes, err.status);
     }
     assert_null(value);
     assert_int_equal(resp_feed(reader, ":1\r\n", 4, &err), status); /* a broken reader stays broken */
     assert_int_equal(resp_next(reader, &value, &err), status);
-    resp_close(reader);
 }
 
-TEST(nonsense_is_refused)
+READER_TEST(nonsense_is_refused)
 {
     static const char *const cases[] = {
         "hello\r\n",
@@ -115,14 +128,20 @@ TEST(nonsense_is_refused)
     }
 }
 
-TEST(the_thirteen_bytes_reserve_nothing)
+/* An announced length is refused before its bytes arrive, and reserves nothing. */
+READER_TEST(what_is_above_the_cap_is_refused)
 {
-    expect_broken("*2147483647\r\n", 13, 64 << 20, STATUS_UNSUPPORTED);
-    expect_broken("*1000000\r\n*1000000\r\n", 20, 64 << 20, STATUS_UNSUPPORTED);
-}
-
-TEST(an_answer_above_the_cap_is_refused)
-{
+    static const struct {
+        const char *bytes;
+        size_t max_bytes;
+    } cases[] = {
+        {"*2147483647\r\n", 64 << 20}, {"*1000000\r\n*1000000\r\n", 64 << 20},
+        {"$100000\r\n", 2000},         {"*2\r\n$3\r\nabc\r\n$100000\r\n", 2000},
+        {"$100000\r\nxx", 2000},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_broken(cases[i].bytes, strlen(cases[i].bytes), cases[i].max_bytes, STATUS_UNSUPPORTED);
+    }
     char bytes[3000];
     int length = snprintf(bytes, sizeof bytes, "$100000\r\n");
     memset(bytes + length, 'x', sizeof bytes - (size_t)length);
@@ -134,20 +153,18 @@ TEST(an_answer_above_the_cap_is_refused)
 static void drop_in_pieces(size_t cut)
 {
     static char bytes[31000];
-    struct resp_reader *reader;
     const struct resp_value *value = NULL;
-    struct err err;
     int length = snprintf(bytes, sizeof bytes, "*4\r\n$2\r\nab\r\n$30000\r\n");
     memset(bytes + length, 'x', 30000);
     length += 30000;
     length += snprintf(bytes + length, sizeof bytes - (size_t)length, "\r\n$2\r\ncd\r\n$-1\r\n");
-    assert_int_equal(resp_open(20000, 5000, &reader, &err), STATUS_OK);
+    open_reader(20000, 5000);
     for (int round = 0; round < 3; round++) {
         for (size_t at = 0; at < (size_t)length; at += cut) {
             size_t part = (size_t)length - at < cut ? (size_t)length - at : cut;
             assert_null(value);
-            assert_int_equal(resp_feed(reader, bytes + at, part, &err), STATUS_OK);
-            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+            feed(bytes + at, part);
+            value = next();
         }
         assert_non_null(value);
         assert_int_equal(value->count, 4);
@@ -156,100 +173,72 @@ static void drop_in_pieces(size_t cut)
         assert_int_equal(value->items[1].length, 30000);
         assert_true(resp_equals(&value->items[2], "cd"));
         assert_int_equal(value->items[3].type, RESP_NIL);
-        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        value = next();
     }
-    resp_close(reader);
 }
 
-TEST(a_text_that_is_too_large_is_dropped_as_it_comes)
+READER_TEST(a_text_that_is_too_large_is_dropped_as_it_comes)
 {
     static const size_t cuts[] = {1, 7, 1000, 16000, 31000};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) { drop_in_pieces(cuts[i]); }
 }
 
 /* Drops strings that are too large together, and an array that is too long. */
-TEST(what_does_not_fit_is_dropped)
+READER_TEST(what_does_not_fit_is_dropped)
 {
-    struct resp_reader *reader;
     const struct resp_value *value;
-    struct err err;
     char text[1100];
-    int length = snprintf(text, sizeof text, "$1000\r\n%01000d\r\n", 7);
-    assert_int_equal(resp_open(20000, 5000, &reader, &err), STATUS_OK);
-    assert_int_equal(resp_feed(reader, "*30\r\n", 5, &err), STATUS_OK);
+    size_t length = (size_t)snprintf(text, sizeof text, "$1000\r\n%01000d\r\n", 7);
+    open_reader(20000, 5000);
+    feed("*30\r\n", 5);
     for (int i = 0; i < 30; i++) {
-        assert_int_equal(resp_feed(reader, text, (size_t)length, &err), STATUS_OK);
-        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        feed(text, length);
+        value = next();
     }
     assert_non_null(value);
     assert_int_equal(value->items[0].type, RESP_STRING);
     assert_int_equal(value->items[29].type, RESP_CUT);
     assert_int_equal(value->items[29].length, 1000);
-    assert_int_equal(resp_feed(reader, "*2\r\n*1000\r\n", 11, &err), STATUS_OK);
+    feed("*2\r\n*1000\r\n", 11);
     for (int i = 0; i < 1000; i++) {
         const char *item = i % 3 == 0 ? "*2\r\n:1\r\n$1\r\nx\r\n" : i % 3 == 1 ? "$-1\r\n" : "$2\r\nab\r\n";
-        assert_int_equal(resp_feed(reader, item, strlen(item), &err), STATUS_OK);
-        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
-        assert_null(value);
+        feed(item, strlen(item));
+        assert_null(next());
     }
-    assert_int_equal(resp_feed(reader, ":5\r\n", 4, &err), STATUS_OK);
-    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    feed(":5\r\n", 4);
+    value = next();
     assert_int_equal(value->items[0].type, RESP_CUT);
     assert_int_equal(value->items[1].integer, 5);
-    resp_close(reader);
-}
-
-/* A string whose announced length is too large is refused before its bytes arrive. */
-TEST(an_announced_text_above_the_cap_is_refused)
-{
-    static const char *const cases[] = {"$100000\r\n", "*2\r\n$3\r\nabc\r\n$100000\r\n", "$100000\r\nxx"};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        expect_broken(cases[i], strlen(cases[i]), 2000, STATUS_UNSUPPORTED);
-    }
 }
 
 /* A cut number is no announced length. */
-TEST(a_large_number_in_two_pieces_is_no_announcement)
+READER_TEST(a_large_number_in_two_pieces_is_no_announcement)
 {
-    struct resp_reader *reader;
-    const struct resp_value *value;
-    struct err err;
-    assert_int_equal(resp_open(2000, 0, &reader, &err), STATUS_OK);
-    assert_int_equal(resp_feed(reader, "*1\r\n:100000\r", 12, &err), STATUS_OK);
-    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
-    assert_null(value);
-    assert_int_equal(resp_feed(reader, "\n", 1, &err), STATUS_OK);
-    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
-    assert_non_null(value);
-    assert_int_equal(value->items[0].integer, 100000);
-    resp_close(reader);
+    open_reader(2000, 0);
+    feed("*1\r\n:100000\r", 12);
+    assert_null(next());
+    feed("\n", 1);
+    assert_int_equal(next()->items[0].integer, 100000);
 }
 
 /* The limit applies to one answer: any number of smaller ones passes. */
-TEST(the_cap_begins_anew_with_each_answer)
+READER_TEST(the_cap_begins_anew_with_each_answer)
 {
-    struct resp_reader *reader = open_reader(1000);
-    const struct resp_value *value;
-    struct err err;
     char bytes[512];
-    int length = snprintf(bytes, sizeof bytes, "$400\r\n%0400d\r\n", 7);
+    size_t length = (size_t)snprintf(bytes, sizeof bytes, "$400\r\n%0400d\r\n", 7);
+    open_reader(1000, 0);
     for (int i = 0; i < 1000; i++) {
-        assert_int_equal(resp_feed(reader, bytes, (size_t)length, &err), STATUS_OK);
-        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
-        assert_int_equal(value->length, 400);
+        feed(bytes, length);
+        assert_int_equal(next()->length, 400);
     }
-    resp_close(reader);
 }
 
-TEST(clones_outlive_the_reader)
+READER_TEST(clones_outlive_the_reader)
 {
-    struct resp_reader *reader = open_reader(10000);
-    const struct resp_value *value;
-    struct err err;
-    assert_int_equal(resp_feed(reader, whole, sizeof whole - 1, &err), STATUS_OK);
-    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
-    struct resp_value *clone = resp_clone(value);
-    resp_close(reader);
+    open_reader(10000, 0);
+    feed(whole, sizeof whole - 1);
+    struct resp_value *clone = resp_clone(next());
+    (void)close_reader(NULL);
     check_whole(clone);
     free(clone);
 }
@@ -321,21 +310,19 @@ TEST(commands_are_words_by_length)
     command_free(&command);
 }
 
-TEST(a_command_of_thousands_of_words)
+READER_TEST(a_command_of_thousands_of_words)
 {
     struct command command = {0};
-    struct resp_reader *reader = open_reader(16 << 20);
-    const struct resp_value *value;
     const char *bytes;
     size_t length;
     struct err err;
     for (uint64_t i = 0; i < 12345; i++) { command_number(&command, i); }
     assert_int_equal(command_finish(&command, &bytes, &length, &err), STATUS_OK);
-    assert_int_equal(resp_feed(reader, bytes, length, &err), STATUS_OK);
-    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    open_reader(16 << 20, 0);
+    feed(bytes, length);
+    const struct resp_value *value = next();
     assert_int_equal(value->count, 12345);
     assert_true(resp_equals(&value->items[12344], "12344"));
-    resp_close(reader);
     command_free(&command);
 }
 
