@@ -38,131 +38,110 @@ static enum status see(void *context, const struct journal_record *record, struc
     return STATUS_OK;
 }
 
+/* The case that runs: its file, the journal that is open, what came back from it, and the last error. */
 static char path[64];
+static struct journal *journal;
+static struct seen seen;
+static struct err err;
 
-static void new_path(void)
+static int begin(void **state)
 {
+    (void)state;
     strcpy(path, "/tmp/sluice-journal-XXXXXX");
     int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
+    journal = NULL;
+    return fd < 0 || close(fd) != 0;
 }
 
-static struct journal *open_journal(struct seen *seen)
+static int end(void **state)
 {
-    struct journal *journal = NULL;
-    struct err err;
-    *seen = (struct seen){0};
-    assert_int_equal(journal_open(path, see, seen, &journal, &err), STATUS_OK);
-    return journal;
+    (void)state;
+    journal_close(journal);
+    return unlink(path);
 }
 
-static void add(struct journal *journal, uint64_t from, uint64_t to)
+#define JOURNAL_TEST(name) TEST_WITH(name, begin, end)
+
+/* Closes the journal, and opens it again. */
+static void reopen(void)
+{
+    journal_close(journal);
+    journal = NULL;
+    seen = (struct seen){0};
+    assert_int_equal(journal_open(path, see, &seen, &journal, &err), STATUS_OK);
+}
+
+/* Writes that these rows are done. */
+static void write_done(uint64_t from, uint64_t to)
 {
     for (; from < to; from++) { journal_add_done(journal, (struct done){from, {from * 3, ~from}}); }
-}
-
-static enum status write_done(struct journal *journal, struct err *err)
-{
-    enum status status = journal_seal(journal, err);
-    return status == STATUS_OK ? journal_write(journal, NULL, err) : status;
+    assert_int_equal(journal_seal(journal, &err), STATUS_OK);
+    assert_int_equal(journal_write(journal, NULL, &err), STATUS_OK);
 }
 
 static const struct checkpoint checkpoint = {1, 2, 3, 4, 5, 6, {7, 8}, {9, 10, 11, 12}};
 
-TEST(comes_back)
+JOURNAL_TEST(comes_back)
 {
-    struct seen seen;
-    struct err err;
-    new_path();
-    struct journal *journal = open_journal(&seen);
+    reopen();
     assert_int_equal(journal_put_terms(journal, "a=1\n", 4, &err), STATUS_OK);
     assert_int_equal(journal_put_seed(journal, 0xfedcba9876543210, &err), STATUS_OK);
-    add(journal, 0, 10000); /* more than a record holds */
-    assert_int_equal(write_done(journal, &err), STATUS_OK);
+    write_done(0, 10000); /* more than a record holds */
     assert_int_equal(journal_write(journal, &checkpoint, &err), STATUS_OK);
-    journal_close(journal);
-    journal = open_journal(&seen);
+    reopen();
     assert_string_equal(seen.terms, "a=1\n");
     assert_true(seen.seed == 0xfedcba9876543210);
     assert_int_equal(seen.done, 10000);
     assert_int_equal(seen.rows, 49995000);
     assert_memory_equal(&seen.last, &checkpoint, sizeof checkpoint);
-    add(journal, 10000, 10001);
-    assert_int_equal(write_done(journal, &err), STATUS_OK);
-    journal_close(journal);
-    journal_close(open_journal(&seen));
+    write_done(10000, 10001);
+    reopen();
     assert_int_equal(seen.done, 10001);
-    unlink(path);
 }
 
 /* After a cut at any byte a prefix of the records comes back, and the journal goes on after it. */
-TEST(torn_anywhere)
+JOURNAL_TEST(torn_anywhere)
 {
-    struct seen seen;
-    struct err err;
     struct stat info;
-    new_path();
-    struct journal *journal = open_journal(&seen);
+    reopen();
     assert_int_equal(journal_put_terms(journal, "k=v\n", 4, &err), STATUS_OK);
-    add(journal, 0, 2);
-    assert_int_equal(write_done(journal, &err), STATUS_OK);
+    write_done(0, 2);
     assert_int_equal(journal_write(journal, &checkpoint, &err), STATUS_OK);
-    journal_close(journal);
     assert_int_equal(stat(path, &info), 0);
     for (off_t length = info.st_size - 1; length >= 0; length--) {
         assert_int_equal(truncate(path, length), 0);
-        journal = open_journal(&seen);
+        reopen();
         assert_int_equal(seen.checkpoints, 0);
         assert_true(seen.done == 0 || seen.done == 2);
-        journal_close(journal);
     }
-    journal = open_journal(&seen);
     assert_int_equal(journal_put_terms(journal, "n=1\n", 4, &err), STATUS_OK);
-    journal_close(journal);
-    journal_close(open_journal(&seen));
+    reopen();
     assert_string_equal(seen.terms, "n=1\n");
-    unlink(path);
 }
 
 /* After a flipped bit in the middle the records before it come back, and the rest is done again. */
-TEST(a_wrong_bit_ends_it)
+JOURNAL_TEST(a_wrong_bit_ends_it)
 {
-    struct seen seen;
-    struct err err;
-    new_path();
-    struct journal *journal = open_journal(&seen);
-    for (uint64_t i = 0; i < 3; i++) {
-        add(journal, i, i + 1);
-        assert_int_equal(write_done(journal, &err), STATUS_OK);
-    }
-    journal_close(journal);
-    int fd = open(path, O_RDWR);
     unsigned char byte;
+    reopen();
+    for (uint64_t i = 0; i < 3; i++) { write_done(i, i + 1); }
+    int fd = open(path, O_RDWR);
     assert_int_equal(pread(fd, &byte, 1, 40 + 20), 1); /* in the second record */
     byte ^= 4;
     assert_int_equal(pwrite(fd, &byte, 1, 40 + 20), 1);
     close(fd);
-    journal = open_journal(&seen);
+    reopen();
     assert_int_equal(seen.done, 1);
-    add(journal, 7, 8);
-    assert_int_equal(write_done(journal, &err), STATUS_OK);
-    journal_close(journal);
-    journal_close(open_journal(&seen));
+    write_done(7, 8);
+    reopen();
     assert_int_equal(seen.done, 2);
     assert_int_equal(seen.rows, 7);
-    unlink(path);
 }
 
-TEST(is_for_one_process)
+JOURNAL_TEST(is_for_one_process)
 {
-    struct seen seen;
-    struct err err;
     struct journal *second;
-    new_path();
-    struct journal *journal = open_journal(&seen);
+    reopen();
     assert_int_equal(journal_open(path, see, &seen, &second, &err), STATUS_UNAVAILABLE);
     assert_non_null(strstr(err.message, path));
-    journal_close(journal);
-    unlink(path);
 }

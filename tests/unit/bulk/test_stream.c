@@ -49,43 +49,41 @@ static size_t read_all(char *to, size_t room, enum status *status, struct err *e
     return length;
 }
 
-static const char text[] = "one line\nand another one, and another one, and another one\n";
+/* Writes a file, and expects this content of it. */
+static void expect_content(const char *bytes, size_t length, const char *content)
+{
+    char back[512];
+    enum status status;
+    struct err err;
+    write_file(bytes, length);
+    assert_int_equal(read_all(back, sizeof back, &status, &err), strlen(content));
+    assert_int_equal(status, STATUS_OK);
+    assert_memory_equal(back, content, strlen(content));
+}
+
+#define TEXT "one line\nand another one, and another one, and another one\n"
+
+static const char text[] = TEXT;
 
 TEST(plain_gzip_and_zstd)
 {
-    char packed[512], back[512];
-    enum status status;
-    struct err err;
-    write_file(text, sizeof text - 1);
-    assert_int_equal(read_all(back, sizeof back, &status, &err), sizeof text - 1);
-    assert_memory_equal(back, text, sizeof text - 1);
+    char packed[512];
+    expect_content(text, sizeof text - 1, text);
     size_t length = pack_gzip(text, sizeof text - 1, packed, sizeof packed);
     length += pack_gzip("", 0, packed + length, sizeof packed - length);
     length += pack_gzip("", 0, packed + length, sizeof packed - length);
     length += pack_gzip("end", 3, packed + length, sizeof packed - length);
     memset(packed + length, 0, 10); /* padding */
-    write_file(packed, length + 10);
-    assert_int_equal(read_all(back, sizeof back, &status, &err), sizeof text + 2);
-    assert_int_equal(status, STATUS_OK);
-    assert_memory_equal(back + sizeof text - 1, "end", 3);
+    expect_content(packed, length + 10, TEXT "end");
     length = ZSTD_compress(packed, sizeof packed, text, sizeof text - 1, 3);
     length += ZSTD_compress(packed + length, sizeof packed - length, "end", 3, 3);
-    write_file(packed, length);
-    assert_int_equal(read_all(back, sizeof back, &status, &err), sizeof text + 2);
-    assert_int_equal(status, STATUS_OK);
-    assert_memory_equal(back, text, sizeof text - 1);
+    expect_content(packed, length, TEXT "end");
 }
 
 TEST(tiny_files)
 {
-    char back[8];
-    enum status status;
-    struct err err;
-    for (size_t length = 0; length < 4; length++) {
-        write_file("\x1f\x8b\x28", length);
-        assert_int_equal(read_all(back, sizeof back, &status, &err), length);
-        assert_int_equal(status, STATUS_OK);
-    }
+    static const char *const tiny[] = {"", "\x1f", "\x1f\x8b", "\x1f\x8b\x28"};
+    for (size_t length = 0; length < 4; length++) { expect_content(tiny[length], length, tiny[length]); }
 }
 
 /* A file that is cut anywhere, or has a flipped bit, gives an error that names file and byte; a bit in the head of a
