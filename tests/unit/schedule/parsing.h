@@ -33,13 +33,10 @@ static const struct request_rules rules = {
     .into_keys = "  doc:* item:[0-9]  * ",
 };
 
-/* Parses an entry of name, value, …, NULL, at that time of Redis' clock; with `head` the queue's model has that head.
- */
-static inline struct request *parse_for(const struct model_head *head, uint64_t redis_ms, enum request_class class,
-                                        enum entry_origin origin, const char *const *pairs)
+/* Parses an entry of name, value, …, NULL, by these rules, at that time of Redis' clock. */
+static inline struct request *parse_with(const struct request_rules *with, uint64_t redis_ms, enum request_class class,
+                                         enum entry_origin origin, const char *const *pairs)
 {
-    struct request_rules with = rules;
-    with.head = head;
     static struct entry_field fields[200];
     size_t count = 0;
     for (; pairs[2 * count] != NULL; count++) {
@@ -52,15 +49,23 @@ static inline struct request *parse_for(const struct model_head *head, uint64_t 
                           .redis_ms = redis_ms,
                           .fields = fields,
                           .field_count = count};
-    struct request *request = request_parse(&with, &entry, 42);
+    struct request *request = request_parse(with, &entry, 42);
     assert_non_null(request);
     return request;
+}
+
+/* The queue's model has that head. */
+static inline struct request *parse_for(const struct model_head *head, const char *const *pairs)
+{
+    struct request_rules with = rules;
+    with.head = head;
+    return parse_with(&with, 0, CLASS_NORMAL, ORIGIN_NEW, pairs);
 }
 
 static inline struct request *parse_at(uint64_t redis_ms, enum request_class class, enum entry_origin origin,
                                        const char *const *pairs)
 {
-    return parse_for(NULL, redis_ms, class, origin, pairs);
+    return parse_with(&rules, redis_ms, class, origin, pairs);
 }
 
 static inline struct request *parse_as(enum request_class class, enum entry_origin origin, const char *const *pairs)
@@ -70,7 +75,9 @@ static inline struct request *parse_as(enum request_class class, enum entry_orig
 
 #define PARSE(...) parse_as(CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})
 
-#define PARSE_FOR(head, ...) parse_for(head, 0, CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})
+#define PARSE_FOR(head, ...) parse_for(head, (const char *const[]){__VA_ARGS__, NULL})
+
+#define PARSE_WITH(rules, ...) parse_with(rules, 0, CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Checks code and message of a request, and frees it. */
 static inline void expect(struct request *request, enum reply_code code, const char *named)

@@ -278,4 +278,12 @@ static inline void rows_expect(uint32_t from, uint32_t count, enum outcome outco
     }
 }
 
+static inline void rows_expect_released(uint32_t from, uint32_t count)
+{
+    for (uint32_t i = from; i < from + count; i++) {
+        assert_int_equal(fake.asked[i].ends, 0);
+        assert_int_equal(fake.asked[i].released, 1);
+    }
+}
+
 #endif

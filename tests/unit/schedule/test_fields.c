@@ -6,6 +6,16 @@
 
 #define PARENT "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
+/* A text of that many letters. */
+static const char *letters(size_t count)
+{
+    static char text[4200];
+    assert_true(count < sizeof text);
+    memset(text, 'a', count);
+    text[count] = '\0';
+    return text;
+}
+
 TEST(every_field_is_taken)
 {
     struct request *request = PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts",
@@ -118,9 +128,7 @@ TEST(every_encoding_is_taken)
 
 TEST(unusable_ids_are_answered_under_the_name)
 {
-    char long_id[130];
-    memset(long_id, 'a', 129);
-    long_id[129] = '\0';
+    const char *long_id = letters(129);
     const char *const bad[] = {
         "",     "é", "a\tb", "1795252518106-0", "1000000000000-7", "high:1795252518106-1", "low:001795252518106-7",
         long_id};
@@ -151,9 +159,7 @@ TEST(unusable_ids_are_answered_under_the_name)
 
 TEST(text_must_be_there_whole_and_valid)
 {
-    char large[102];
-    memset(large, 'x', 101);
-    large[101] = '\0';
+    const char *large = letters(101);
     expect(PARSE("id", "a"), CODE_BAD_REQUEST, "text");
     expect(PARSE("text", ""), CODE_BAD_REQUEST, "text");
     expect(PARSE("text", large), CODE_TOO_LARGE, "text");
@@ -318,15 +324,13 @@ TEST(lengths_are_bounded)
         const char *field;
         size_t most;
     } bounded[] = {{"meta", 4096}, {"tenant", 64}};
-    char value[4098];
     for (size_t i = 0; i < sizeof(bounded) / sizeof(bounded[0]); i++) {
-        memset(value, 'm', sizeof(value));
-        value[bounded[i].most + 1] = '\0';
+        const char *value = letters(bounded[i].most + 1);
         expect(PARSE("text", "t", bounded[i].field, value), CODE_BAD_REQUEST, bounded[i].field);
         expect(PARSE("text", "t", bounded[i].field, value + 1), CODE_NONE, NULL);
     }
     char results[7 + 66] = "stream:";
-    memset(results + 7, 'r', 65);
+    strcpy(results + 7, letters(65));
     expect(PARSE("text", "t", "notify", results), CODE_BAD_REQUEST, "notify");
     results[7 + 64] = '\0';
     struct request *request = PARSE("text", "t", "notify", results);
@@ -416,10 +420,6 @@ TEST(a_time_ahead_of_the_clock_is_now)
     request_free(request);
 }
 
-TEST(two_ways_to_say_it_are_refused_together)
-{
-}
-
 TEST(prompts_are_the_models)
 {
     struct request *request = PARSE("text", "t", "prompt", "query");
@@ -435,9 +435,7 @@ TEST(prompts_are_the_models)
     }
     struct request_rules none = rules;
     none.no_prompt = true;
-    struct entry_field fields[] = {{"text", 4, "t", 1}, {"prompt", 6, "query", 5}};
-    struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .fields = fields, .field_count = 2};
-    expect(request_parse(&none, &entry, 0), CODE_BAD_REQUEST, "prompt");
+    expect(PARSE_WITH(&none, "text", "t", "prompt", "query"), CODE_BAD_REQUEST, "prompt");
 }
 
 TEST(a_cancel_names_a_request_and_stands_alone)
@@ -550,9 +548,7 @@ TEST(what_a_task_has_no_use_for_is_refused)
     expect(PARSE_FOR(&one_label, "task", "rerank", "query", "\xff", "inputs", "[\"d\"]"), CODE_BAD_UTF8, "query");
     expect(PARSE_FOR(&one_label, "task", "rerank", "query", "q", "inputs", "[\"d\"]", "top_n", "1", "encoding", "f32"),
            CODE_BAD_REQUEST, "encoding: only json with top_n");
-    char large[102];
-    memset(large, 'q', 101);
-    large[101] = '\0';
+    const char *large = letters(101);
     expect(PARSE_FOR(&one_label, "task", "rerank", "query", large, "inputs", "[\"d\"]"), CODE_TOO_LARGE, "query");
     expect(PARSE_FOR(&one_label, "task", "rerank", "query", large + 1, "inputs", "[\"d\"]"), CODE_NONE, NULL);
 }
@@ -566,9 +562,7 @@ TEST(what_is_quantised_is_a_vector_of_length_1)
            CODE_BAD_REQUEST, "task embed");
     struct request_rules quantised = rules;
     quantised.encoding = ENCODING_INT8;
-    struct entry_field fields[] = {{"normalize", 9, "0", 1}, {"text", 4, "t", 1}};
-    struct entry entry = {.id = {ENTRY_MS, 7}, .fields = fields, .field_count = 2};
-    struct request *request = request_parse(&quantised, &entry, 1);
+    struct request *request = PARSE_WITH(&quantised, "normalize", "0", "text", "t");
     assert_int_equal(request->output.encoding, ENCODING_JSON);
     request_free(request);
 }
@@ -579,9 +573,7 @@ TEST(labels_are_json_whatever_the_default)
     struct request_rules raw = rules;
     raw.encoding = ENCODING_F32;
     raw.head = &one_label;
-    struct entry_field fields[] = {{"task", 4, "classify", 8}, {"text", 4, "t", 1}};
-    struct entry entry = {.id = {ENTRY_MS, 7}, .fields = fields, .field_count = 2};
-    struct request *request = request_parse(&raw, &entry, 1);
+    struct request *request = PARSE_WITH(&raw, "task", "classify", "text", "t");
     assert_int_equal(request->output.encoding, ENCODING_JSON);
     request_free(request);
 }
@@ -636,9 +628,7 @@ TEST(a_vector_goes_into_keys_that_are_allowed)
     expect(PARSE_FOR(&one_label, "task", "classify", "text", "t", "into", "doc:1"), CODE_BAD_REQUEST, "into: not with");
     /* Keys of queues, whatever the patterns say. */
     expect(PARSE("text", "t", "into", "sluice:{q}:meta", "encoding", "f32"), CODE_BAD_REQUEST, "into_keys");
-    char large[514];
-    memset(large, 'k', 513);
-    large[513] = '\0';
+    const char *large = letters(513);
     expect(PARSE("text", "t", "into", large, "encoding", "f32"), CODE_BAD_REQUEST, "into");
     expect(PARSE("text", "t", "into", large + 1, "encoding", "f32"), CODE_NONE, NULL);
     expect(PARSE("text", "t", "into", "k", "into_field", large, "encoding", "f32"), CODE_BAD_REQUEST, "into_field");
@@ -660,10 +650,7 @@ TEST(the_patterns_of_keys_decide)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct request_rules with = rules;
         with.into_keys = cases[i].patterns;
-        struct entry_field fields[] = {
-            {"text", 4, "t", 1}, {"encoding", 8, "f32", 3}, {"into", 4, cases[i].key, strlen(cases[i].key)}};
-        struct entry entry = {.id = {ENTRY_MS, 7}, .fields = fields, .field_count = 3};
-        struct request *request = request_parse(&with, &entry, 1);
+        struct request *request = PARSE_WITH(&with, "text", "t", "encoding", "f32", "into", cases[i].key);
         if ((request->retry.code == CODE_NONE) != cases[i].allowed) {
             fail_msg("%s: %s", cases[i].patterns, cases[i].key);
         }

@@ -1,6 +1,4 @@
 /* Requests of several rows, equal texts, and the effect of a failed batch on each of its rows. */
-#include <inttypes.h>
-
 #include "rows_bench.h"
 
 static struct worker_options wide_options(void)
@@ -44,10 +42,8 @@ WORKER_TEST(one_bad_row_costs_little_at_every_place)
 WORKER_TEST(only_bad_rows_are_charged_however_many)
 {
     for (uint32_t round = 0; round < 200; round++) {
-        struct worker_options options = wide_options();
-        options.engine_slots = 1 + round % 3;
-        options.batches_out = (1 + round % 4) * options.engine_slots;
-        rows_begin(options);
+        ROWS_BEGIN_WITH(wide_options(), with.engine_slots = 1 + round % 3,
+                        with.batches_out = (1 + round % 4) * with.engine_slots);
         fake.random = round;
         fake.shuffled = true;
         uint32_t n = 1 + rows_chance(60);
@@ -293,8 +289,7 @@ WORKER_TEST(a_drain_releases_each_request_once_when_its_last_row_is_back)
     assert_int_equal(fake.asked[2].released + fake.asked[3].released, 2);
     rows_run_all();
     assert_int_equal(fake.asked[0].ends, 1);
-    assert_int_equal(fake.asked[1].released, 1);
-    assert_int_equal(fake.asked[1].ends, 0);
+    rows_expect_released(1, 1);
     assert_int_equal(fake.forwards, 2);
     assert_int_equal(worker_stats(bench.worker).held, 0);
 }
@@ -343,10 +338,7 @@ WORKER_TEST(with_a_device_less_fewer_batches_are_out)
 /* The event of the last loss may come before the batches or after them. */
 WORKER_TEST(with_no_device_left_everything_is_given_back)
 {
-    struct worker_options options = rows_options();
-    options.devices = 2;
-    options.devices_lost = 1; /* from the start */
-    rows_begin(options);
+    ROWS_BEGIN_WITH(rows_options(), with.devices = 2, with.devices_lost = 1);
     assert_int_equal(worker_stats(bench.worker).devices, 1);
     rows_ask(CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
     rows_prepare_all();
@@ -354,10 +346,7 @@ WORKER_TEST(with_no_device_left_everything_is_given_back)
     assert_int_equal(worker_stats(bench.worker).devices, 0);
     fake.device_lost = true;
     rows_run_all();
-    for (uint32_t i = 0; i < fake.entries; i++) {
-        assert_int_equal(fake.asked[i].released, 1);
-        assert_int_equal(fake.asked[i].ends, 0);
-    }
+    rows_expect_released(0, 100);
 }
 
 /* The credit is multiplied by the number of devices. */
@@ -365,11 +354,8 @@ WORKER_TEST(credit_counts_for_each_device)
 {
     uint32_t of_one = 0;
     for (uint32_t devices = 1; devices <= 4; devices++) {
-        struct worker_options options = rows_options();
-        options.devices = devices;
-        options.batches_out = 1000;      /* so that class low has as much credit */
-        options.credit_tokens = 64 * 20; /* 20 entries, each guessed to be of max_tokens */
-        rows_begin(options);
+        /* Class low has as much credit as the others, for 20 entries, each guessed to be of max_tokens. */
+        ROWS_BEGIN_WITH(rows_options(), with.devices = devices, with.batches_out = 1000, with.credit_tokens = 64 * 20);
         struct action read = take(ACTION_READ);
         of_one = devices == 1 ? read.read.counts[CLASS_NORMAL] : of_one;
         assert_in_range(of_one, 2, 20); /* a reclaim that is on its way takes some of it */
@@ -385,10 +371,7 @@ WORKER_TEST(a_lost_device_gives_every_request_back_once)
     rows_prepare_all();
     fake.device_lost = true;
     rows_run_all();
-    for (int i = 0; i < 5; i++) {
-        assert_int_equal(fake.asked[i].released, 1);
-        assert_int_equal(fake.asked[i].ends, 0);
-    }
+    rows_expect_released(0, 5);
     assert_int_equal(worker_stats(bench.worker).held, 0);
 }
 
@@ -405,7 +388,7 @@ WORKER_TEST(rows_given_up_for_a_lost_lease_do_not_linger)
     connected();
     rows_run_all();
     assert_int_equal(fake.forwards, 2);
-    assert_int_equal(fake.asked[0].released, 1);
+    rows_expect_released(0, 1);
     assert_int_equal(worker_stats(bench.worker).held, 0);
 }
 
@@ -524,98 +507,5 @@ WORKER_TEST(a_drain_ends_a_suspect_after_its_slice)
     send((struct event){.kind = EVENT_DRAIN});
     rows_run_all();
     assert_int_equal(fake.forwards, 2);
-    assert_int_equal(fake.asked[0].released, 1);
-    assert_int_equal(fake.asked[0].ends, 0);
-}
-
-/* --- everything at once --- */
-
-static void ask_at_random(void)
-{
-    struct asked asked = {.rows = 1 + rows_chance(rows_chance(4) == 0 ? 60 : 3),
-                          .tokens = 1 + rows_chance(rows_chance(5) == 0 ? 60 : 10),
-                          .number = (int)rows_chance(40),
-                          .step = (int)rows_chance(2),
-                          .hashed = rows_chance(3) > 0,
-                          .tenant = rows_chance(2) == 0   ? NULL
-                                    : rows_chance(2) == 0 ? "a"
-                                                          : "b"};
-    if (rows_chance(5) == 0) { asked.expires_at_ms = redis_now() + rows_chance(50); }
-    if (waiting(ACTION_READ) > 0) { rows_ask((enum request_class)rows_chance(CLASS_COUNT), 1 + rows_chance(3), asked); }
-    asked.expires_at_ms = 0;
-    asked.origin = ORIGIN_RECLAIMED;
-    if (waiting(ACTION_RECLAIM) > 0) { rows_ask(CLASS_NORMAL, 1, asked); }
-}
-
-static bool has_number(const struct asked *asked, const bool numbers[NUMBERS])
-{
-    bool has = false;
-    for (uint32_t r = 0; r < asked->rows; r++) { has |= numbers[asked->number + (int)r * asked->step]; }
-    return has;
-}
-
-static void check_end(const struct asked *asked, bool drained)
-{
-    assert_int_equal(asked->ends + asked->released, 1);
-    assert_true(drained || asked->released == 0);
-    if (asked->ends == 0 || asked->code == CODE_EXPIRED) {
-        assert_true(asked->ends == 0 || (asked->expires_at_ms != 0 && asked->outcome == OUTCOME_ERROR));
-        return;
-    }
-    bool bad = has_number(asked, fake.bad), infinite = has_number(asked, fake.infinite);
-    if (asked->outcome == OUTCOME_DONE) {
-        assert_false(bad || infinite);
-    } else {
-        assert_true(asked->code == CODE_INTERNAL ? bad : asked->code == CODE_NON_FINITE && infinite);
-    }
-}
-
-WORKER_TEST(random_histories_end_every_request_once)
-{
-    uint64_t shared = 0, bisected = 0, out_of_memory = 0, released = 0, expired = 0, failed = 0, charges = 0;
-    for (uint32_t seed = 0; seed < 400; seed++) {
-        struct worker_options options = rows_options();
-        options.engine_slots = 1 + seed % 3;
-        options.batches_out = (1 + seed % 4) * options.engine_slots;
-        options.layout = seed % 4 == 0 ? LAYOUT_PADDED : LAYOUT_PACKED;
-        options.max_batch_rows = 1 + seed % 20;
-        options.window_fixed = seed % 5 == 0;
-        rows_begin(options);
-        fake.random = seed * 977 + 5;
-        fake.shuffled = true;
-        fake.memory = 20 + rows_chance(200);
-        for (int i = 0; i < 120; i++) {
-            fake.bad[i] = rows_chance(40) == 0;
-            fake.infinite[i] = rows_chance(60) == 0;
-        }
-        bool drain = rows_chance(2) == 0;
-        for (int i = 0; i < 300; i++) {
-            if (rows_chance(10) == 0) { tick_after_ms(1 + rows_chance(rows_chance(5) == 0 ? 200 : 20)); }
-            if (rows_chance(4) == 0 && i < 200 && !fake.device_lost) { ask_at_random(); }
-            rows_answer_one();
-            if (rows_chance(300) == 0) { fake.device_lost = drain; }
-            if (i == 250 && drain) { send((struct event){.kind = EVENT_DRAIN}); }
-        }
-        for (int i = 0; i < 60; i++) { /* suspects and others take turns */
-            rows_run_all();
-            tick_after_ms(20);
-        }
-        for (uint32_t i = 0; i < fake.entries; i++) {
-            check_end(&fake.asked[i], drain);
-            released += (uint64_t)fake.asked[i].released;
-            expired += fake.asked[i].code == CODE_EXPIRED;
-            failed += fake.asked[i].outcome == OUTCOME_DEFER;
-        }
-        struct worker_stats stats = worker_stats(bench.worker);
-        assert_int_equal(stats.held, 0);
-        shared += stats.rows_shared;
-        bisected += stats.batches_bisected;
-        out_of_memory += stats.batches_out_of_memory;
-        charges += (uint64_t)fake.charges;
-    }
-    printf("shared %" PRIu64 " bisected %" PRIu64 " out of memory %" PRIu64 " released %" PRIu64 " expired %" PRIu64
-           " failed %" PRIu64 " charges %" PRIu64 "\n",
-           shared, bisected, out_of_memory, released, expired, failed, charges);
-    assert_true(shared > 1000 && bisected > 1000 && out_of_memory > 100);
-    assert_true(released > 100 && expired > 100 && failed > 1000 && charges > 100);
+    rows_expect_released(0, 1);
 }

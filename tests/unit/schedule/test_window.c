@@ -14,14 +14,18 @@ static struct row rows[ROWS];
 static struct request requests[ROWS];
 static int32_t ids[ROWS][512];
 
+static void push(struct window *window, uint32_t i, enum request_class class, uint32_t tokens, uint64_t expires_ms)
+{
+    requests[i] =
+        (struct request){.identity.entry = {i, 0}, .identity.class = class, .lifetime.expires_at_ms = expires_ms};
+    rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i]};
+    window_push(window, &rows[i], i);
+}
+
 static void fill(struct window *window, const uint32_t *lengths, uint32_t count)
 {
     *window = (struct window){0};
-    for (uint32_t i = 0; i < count; i++) {
-        requests[i] = (struct request){.identity.entry = {i, 0}};
-        rows[i] = (struct row){.request = &requests[i], .tokens = lengths[i], .ids = ids[i]};
-        window_push(window, &rows[i], i);
-    }
+    for (uint32_t i = 0; i < count; i++) { push(window, i, CLASS_NORMAL, lengths[i], 0); }
 }
 
 /* Takes a batch and checks its rows, by index. */
@@ -46,9 +50,7 @@ static void fill_classes(struct window *window, const char *classes, const uint3
     *window = (struct window){0};
     for (uint32_t i = 0; classes[i] != '\0'; i++) {
         enum request_class class = classes[i] == 'h' ? CLASS_HIGH : classes[i] == 'l' ? CLASS_LOW : CLASS_NORMAL;
-        requests[i] = (struct request){.identity.entry = {i, 0}, .identity.class = class};
-        rows[i] = (struct row){.request = &requests[i], .tokens = tokens[i], .ids = ids[i]};
-        window_push(window, &rows[i], i);
+        push(window, i, class, tokens[i], 0);
     }
 }
 
@@ -177,38 +179,6 @@ TEST(the_overdue_become_the_head)
     assert_ptr_equal(window_next(&window), &rows[2]);
     expect_batch(&window, &limits, "2");
     expect_batch(&window, &limits, "1 4");
-}
-
-TEST(random_windows_lose_and_double_nothing)
-{
-    static uint32_t lengths[ROWS];
-    srand(7);
-    for (int round = 0; round < 300; round++) {
-        struct window window = {0};
-        struct window_limits limits = {(enum batch_layout)(round % 3), 50 + (uint32_t)rand() % 600,
-                                       1 + (uint32_t)rand() % 300};
-        uint32_t count = 1 + (uint32_t)rand() % ROWS, taken = 0, batches = 0;
-        for (uint32_t i = 0; i < count; i++) { lengths[i] = 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 500 : 60); }
-        fill(&window, lengths, count);
-        bool seen[ROWS] = {false};
-        while (window.rows > 0) {
-            struct row *chosen[WINDOW_BATCH_ROWS], *head = window_next(&window);
-            uint32_t size = window_take(&window, &limits, chosen), tokens = 0, longest = 0;
-            assert_ptr_equal(chosen[0], head);
-            for (uint32_t i = 0; i < size; i++) {
-                assert_false(seen[chosen[i] - rows]);
-                seen[chosen[i] - rows] = true;
-                tokens += chosen[i]->tokens;
-                longest = chosen[i]->tokens > longest ? chosen[i]->tokens : longest;
-            }
-            assert_true(size <= limits.rows);
-            assert_true(size == 1 || (limits.layout == LAYOUT_PACKED ? tokens : longest * size) <= limits.tokens);
-            taken += size;
-            assert_true(++batches <= count);
-        }
-        assert_int_equal(taken, count);
-        assert_int_equal(window.tokens, 0);
-    }
 }
 
 /* --- shares --- */
@@ -455,13 +425,6 @@ TEST(every_tenth_batch_begins_with_the_oldest_row)
 
 /* --- time --- */
 
-static void push(struct window *window, uint32_t i, enum request_class class, uint32_t tokens)
-{
-    requests[i] = (struct request){.identity.entry = {i, 0}, .identity.class = class};
-    rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i]};
-    window_push(window, &rows[i], i);
-}
-
 /* High goes before overdue rows and before the oldest, but only while it has had no more than the others for its
  * weight. */
 TEST(high_is_in_the_next_brief_batch)
@@ -470,17 +433,17 @@ TEST(high_is_in_the_next_brief_batch)
     struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100};
     fill_classes(&window, "nnnnnnnn", (uint32_t[]){60, 60, 60, 60, 60, 60, 60, 60});
     for (uint32_t i = 0; i < WINDOW_PASSED_OVER; i++) { /* short ones pass the others over until these are overdue */
-        push(&window, 20 + i, CLASS_NORMAL, 30);
+        push(&window, 20 + i, CLASS_NORMAL, 30, 0);
         struct row *chosen[WINDOW_BATCH_ROWS];
         (void)window_take(&window, &limits, chosen);
     }
     assert_non_null(window.overdue.first);
     limits.brief = true;
     window.batches = WINDOW_OLDEST_EVERY;
-    push(&window, 40, CLASS_HIGH, 50);
+    push(&window, 40, CLASS_HIGH, 50, 0);
     uint32_t overdue = (uint32_t)(window.overdue.first - rows);
     expect_batch(&window, &limits, "40");
-    push(&window, 41, CLASS_HIGH, 50); /* another one at once: now the others have had less */
+    push(&window, 41, CLASS_HIGH, 50, 0); /* another one at once: now the others have had less */
     char text[16];
     snprintf(text, sizeof(text), "%u", overdue);
     expect_batch(&window, &limits, text);
@@ -557,11 +520,7 @@ TEST(a_window_is_full_by_time_too)
 static void fill_deadlines(struct window *window, const uint64_t *expires_ms, uint32_t count)
 {
     *window = (struct window){0};
-    for (uint32_t i = 0; i < count; i++) {
-        requests[i] = (struct request){.identity.entry = {i, 0}, .lifetime.expires_at_ms = expires_ms[i]};
-        rows[i] = (struct row){.request = &requests[i], .tokens = 10, .ids = ids[i]};
-        window_push(window, &rows[i], i);
-    }
+    for (uint32_t i = 0; i < count; i++) { push(window, i, CLASS_NORMAL, 10, expires_ms[i]); }
 }
 
 TEST(who_would_expire_during_the_batch_goes_first)
@@ -668,6 +627,30 @@ static uint32_t see_batch(struct row **chosen, uint32_t count, const struct wind
     }
     assert_true(count <= 1 || (limits->layout == LAYOUT_PACKED ? tokens : longest * count) <= limits->tokens);
     return gone;
+}
+
+TEST(random_windows_lose_and_double_nothing)
+{
+    static uint32_t lengths[ROWS];
+    srand(7);
+    for (int round = 0; round < 300; round++) {
+        struct window window = {0};
+        struct window_limits limits = {(enum batch_layout)(round % 3), 50 + (uint32_t)rand() % 600,
+                                       1 + (uint32_t)rand() % 300};
+        uint32_t count = 1 + (uint32_t)rand() % ROWS, taken = 0;
+        bool seen[ROWS] = {false};
+        for (uint32_t i = 0; i < count; i++) { lengths[i] = 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 500 : 60); }
+        fill(&window, lengths, count);
+        while (window.rows > 0) {
+            struct row *chosen[WINDOW_BATCH_ROWS], *head = window_next(&window);
+            uint32_t size = window_take(&window, &limits, chosen);
+            assert_true(size > 0);
+            assert_ptr_equal(chosen[0], head);
+            taken += see_batch(chosen, size, &limits, seen);
+        }
+        assert_int_equal(taken, count);
+        assert_int_equal(window.tokens, 0);
+    }
 }
 
 /* Rows leave in batches, are put back, dropped or expire: each leaves once, and all counters are right in the end. */

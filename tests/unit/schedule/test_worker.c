@@ -36,12 +36,10 @@ WORKER_TEST(a_full_batch_is_cut_ahead_of_time)
     assert_int_equal(waiting(ACTION_SUBMIT), 2);
 }
 
-/* With several batches in flight, a quarter of a full one is cut ahead; what waits beyond that is in it, too. */
+/* With several batches in flight, a quarter of a full one is cut ahead, together with everything else that waits. */
 WORKER_TEST(a_deep_device_is_fed_with_parts_and_a_backlog_fills_batches)
 {
-    struct worker_options options = default_options();
-    options.batches_out = 4;
-    begin(options);
+    BEGIN_WITH(default_options(), with.batches_out = 4);
     read_and_prepare(1, 4);
     assert_int_equal(waiting(ACTION_SUBMIT), 1); /* an idle engine starts at once */
     read_and_prepare(1, 4);
@@ -56,10 +54,7 @@ WORKER_TEST(a_deep_device_is_fed_with_parts_and_a_backlog_fills_batches)
 
 WORKER_TEST(a_fixed_window_cuts_only_full_batches_ahead)
 {
-    struct worker_options options = default_options();
-    options.window_fixed = true;
-    options.batches_out = 4;
-    begin(options);
+    BEGIN_WITH(default_options(), with.window_fixed = true, with.batches_out = 4);
     read_and_prepare(7, 4);
     assert_int_equal(waiting(ACTION_SUBMIT), 0);
     read_and_prepare(1, 4);
@@ -511,9 +506,8 @@ WORKER_TEST(reads_are_sized_by_the_largest_entry)
 {
     static char large[(1 << 20) + 1];
     memset(large, 'x', sizeof large - 1);
-    struct worker_options options = default_options();
-    options.batches_out = 100; /* a read asks for what all classes have room for, and class low has that of these */
-    begin(options);
+    /* A read asks for what all classes have room for; class low has room for the batches out. */
+    BEGIN_WITH(default_options(), with.batches_out = 100);
     struct action read = take(ACTION_READ);
     assert_in_range(read.read.count, 100, 512);
     give_one(READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("text", large));

@@ -29,10 +29,7 @@ WORKER_TEST(a_full_redis_goes_on_after_what_is_malformed)
 
 WORKER_TEST(each_class_has_its_own_credit)
 {
-    struct worker_options options = default_options();
-    options.credit_tokens = 16 * 60; /* 60 of the longest */
-    options.max_batch_tokens = 80;
-    begin(options);
+    BEGIN_WITH(default_options(), with.credit_tokens = 16 * 60, with.max_batch_tokens = 80); /* 60 of the longest */
     read_new(0);
     struct action read = take(ACTION_READ);
     for (int c = 0; c < CLASS_COUNT; c++) { /* Redis takes one COUNT for all: the next two batches of `low` */
@@ -130,13 +127,9 @@ static void flood_settle_down(void)
 WORKER_TEST(low_never_holds_up_high_nor_fills_the_memory)
 {
     enum { BATCH_MS = 10, STEPS = 300, HIGH_EVERY = 7 };
-    struct worker_options options = default_options();
-    options.max_batch_rows = 64;
-    options.max_batch_tokens = 256;
-    options.credit_tokens = 100000;
-    options.credit_bytes = 64 << 20;
+    BEGIN_WITH(default_options(), with.max_batch_rows = 64, with.max_batch_tokens = 256, with.credit_tokens = 100000,
+               with.credit_bytes = 64 << 20);
     flood = (struct flood){.low_left = 1000000};
-    begin(options);
     for (int step = 0; step < STEPS; step++) {
         if (step % HIGH_EVERY == 0 && flood.high_sent_ns == 0) {
             flood.high_waits = true;

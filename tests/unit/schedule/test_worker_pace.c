@@ -39,6 +39,14 @@ static uint32_t compute(double factor)
     return compute_with(factor, false);
 }
 
+/* Computes batches in turn, and checks the rows of each; the list ends with 0. */
+#define COMPUTE(...) compute_these((const uint32_t[]){__VA_ARGS__, 0})
+
+static void compute_these(const uint32_t *rows)
+{
+    for (; *rows > 0; rows++) { assert_int_equal(compute(1), *rows); }
+}
+
 static void finish(void)
 {
     format_all();
@@ -66,27 +74,20 @@ static struct heartbeat heartbeat(void)
 
 WORKER_TEST(batches_end_at_max_batch_ms)
 {
-    struct worker_options options = timed_options();
-    options.max_batch_ms = 2; /* 10 tokens */
-    begin(options);
+    BEGIN_WITH(timed_options(), with.max_batch_ms = 2); /* 10 tokens */
     read_and_prepare(7, 4);
     assert_int_equal(compute(1), 2); /* 8 tokens; a third row would make it 2.2 ms */
-    assert_int_equal(compute(1), 2);
-    assert_int_equal(compute(1), 2);
-    assert_int_equal(compute(1), 1);
+    COMPUTE(2, 2, 1);
     finish();
 }
 
 WORKER_TEST(cheap_batches_end_at_a_quarter_of_it)
 {
-    struct worker_options options = timed_options();
     const uint32_t most_ms[] = {400, 200, 100}; /* with 1 ms for every batch, 200 and 100 both mean 50 ms */
     const uint32_t rows[] = {9, 4, 4};          /* of 10 ms each */
-    options.max_batch_rows = 64;
-    options.max_batch_tokens = 4096;
     for (size_t i = 0; i < 3; i++) {
-        options.max_batch_ms = most_ms[i];
-        begin(options);
+        BEGIN_WITH(timed_options(), with.max_batch_rows = 64, with.max_batch_tokens = 4096,
+                   with.max_batch_ms = most_ms[i]);
         read_and_prepare(40, 100);
         assert_int_equal(compute(1), rows[i]);
         finish_all();
@@ -95,9 +96,7 @@ WORKER_TEST(cheap_batches_end_at_a_quarter_of_it)
 
 WORKER_TEST(a_slower_machine_gets_shorter_batches)
 {
-    struct worker_options options = timed_options();
-    options.max_batch_ms = 3; /* 20 tokens: five rows of 4 */
-    begin(options);
+    BEGIN_WITH(timed_options(), with.max_batch_ms = 3); /* 20 tokens: five rows of 4 */
     uint32_t first = 0, last = 0;
     for (int i = 0; i < 60; i++) {
         read_and_prepare(8, 4);
@@ -129,13 +128,8 @@ static void prepare_with_first(uint32_t first)
 /* It is a batch by itself, and requests that came with it and after it are answered while it is computed. */
 WORKER_TEST(a_long_text_holds_up_no_short_one)
 {
-    struct worker_options options = wide_options();
-    options.cost = cost_from(1e6, 1e5, 1e4); /* 8,192 tokens: 672 s */
-    options.max_batch_tokens = 10000;
-    options.max_batch_ms = 100;
-    options.engine_slots = 2;
-    options.batches_out = 4;
-    begin(options);
+    BEGIN_WITH(wide_options(), with.cost = cost_from(1e6, 1e5, 1e4), /* 8,192 tokens: 672 s */
+               with.max_batch_tokens = 10000, with.max_batch_ms = 100, with.engine_slots = 2, with.batches_out = 4);
     read_new(5);
     prepare_with_first(8192);
     struct batch *lone = take(ACTION_SUBMIT).batch;
@@ -231,8 +225,7 @@ WORKER_TEST(a_target_makes_batches_shorter)
     struct err err;
     assert_int_equal(worker_tune(bench.worker, &options, &err), STATUS_OK);
     assert_int_equal(compute(1), 9); /* this one and the next had been cut before */
-    assert_int_equal(compute(1), 9);
-    assert_int_equal(compute(1), 13);
+    COMPUTE(9, 13);
     finish();
 }
 
@@ -276,8 +269,7 @@ WORKER_TEST(bulk_work_is_brief_beside_online_requests)
     finish();
 
     read_low_when_quiet();
-    assert_int_equal(compute(1), 1);
-    assert_int_equal(compute(1), 11);
+    COMPUTE(1, 11);
     finish();
 }
 
@@ -296,8 +288,7 @@ WORKER_TEST(bulk_work_leaves_a_slot_to_online_requests)
     assert_int_equal(waiting(ACTION_SUBMIT), 1);
     read_and_prepare(1, 40);
     assert_int_equal(waiting(ACTION_SUBMIT), 2); /* at once, and by itself */
-    assert_int_equal(compute(1), 6);
-    assert_int_equal(compute(1), 1);
+    COMPUTE(6, 1);
     finish_all();
     read_low_when_quiet();
     assert_int_equal(waiting(ACTION_SUBMIT), 2); /* nobody is online any more */
@@ -386,9 +377,7 @@ WORKER_TEST(batches_are_brief_beside_requests_in_a_hurry)
             assert_int_equal(waiting(ACTION_SUBMIT), 2); /* a batch is cut ahead as ever */
             assert_int_equal(compute(1), 6);
             bench.now += 10 * NS_PER_S;
-            assert_int_equal(compute(1), 6);
-            assert_int_equal(compute(1), 6);
-            assert_int_equal(compute(1), 25);
+            COMPUTE(6, 6, 25);
         }
         finish_all();
     }

@@ -274,11 +274,11 @@ void run_fair(struct peer *peer, struct call *call);
 
 void run_sweep(struct peer *peer, struct call *call);
 
-void run_promote(struct call *call);
+void run_promote(struct peer *peer, struct call *call);
 
 /* Moves a few entries a call, and sets the ids back to the clock with the last one. A worker that holds a moved entry
  * computes it in vain. */
-void run_mend(struct call *call);
+void run_mend(struct peer *peer, struct call *call);
 
 void run_pulse(struct peer *peer, struct call *call);
 
@@ -286,13 +286,13 @@ void run_pulse(struct peer *peer, struct call *call);
 
 int text_token(const struct item *item, uint32_t row);
 
-void run_prepare(struct request *request);
+void run_prepare(struct peer *peer, struct request *request);
 
 uint32_t index_of_row(const struct row *row);
 
-void run_batch(struct batch *batch);
+void run_submit(struct peer *peer, struct call *call);
 
-void run_format(struct request *request);
+void run_format(struct peer *peer, struct request *request);
 
 /* Returns a request of this kind with a row in this batch, whether first of its duplicates or not; NULL: none. */
 struct request *request_of_kind(const struct batch *batch, enum kind kind);

@@ -7,8 +7,9 @@ int text_token(const struct item *item, uint32_t row)
     return item->text * ROWS_MAX + (int)row + 1;
 }
 
-void run_prepare(struct request *request)
+void run_prepare(struct peer *peer, struct request *request)
 {
+    (void)peer;
     const struct item *item = item_of(request);
     assert_int_equal(request->row_count, item->rows);
     request->work = malloc(item->rows * (DIM * sizeof(float) + item->tokens * sizeof(int32_t)));
@@ -47,8 +48,10 @@ static bool fails(const struct batch *batch)
     return false;
 }
 
-void run_batch(struct batch *batch)
+void run_submit(struct peer *peer, struct call *call)
 {
+    struct batch *batch = call->action.batch;
+    (void)peer;
     batch->started_ns = world.now;
     batch->finished_ns = world.now + 1000;
     bool infinite = false;
@@ -73,8 +76,9 @@ void run_batch(struct batch *batch)
     }
 }
 
-void run_format(struct request *request)
+void run_format(struct peer *peer, struct request *request)
 {
+    (void)peer;
     static const char more[2 * BULK_BYTES];
     enum kind kind = item_of(request)->kind;
     for (uint32_t i = 0; i < request->row_count; i++) {

@@ -490,8 +490,9 @@ void run_sweep(struct peer *peer, struct call *call)
 
 /* --- promote, pulse --- */
 
-void run_promote(struct call *call)
+void run_promote(struct peer *peer, struct call *call)
 {
+    (void)peer;
     uint64_t now_ms = redis_ms();
     call->next_due_ms = UINT64_MAX;
     for (int i = 0; i < world.added; i++) {
@@ -507,8 +508,9 @@ void run_promote(struct call *call)
     }
 }
 
-void run_mend(struct call *call)
+void run_mend(struct peer *peer, struct call *call)
 {
+    (void)peer;
     int left = 3;
     call->more = call->changed = false;
     if (!is_ahead(world.last_ms)) { return; }

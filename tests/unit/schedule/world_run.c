@@ -39,76 +39,43 @@ static bool holds_unsendable(const struct call *call)
     return first && first->lifetime.outcome == OUTCOME_DONE && item_of(first)->kind == UNSENDABLE;
 }
 
+static void run_renew(struct peer *peer, struct call *call)
+{
+    call->held = alive(peer->name);
+    if (call->held) { world.alive_until[peer->name] = world.now + LEASE_MS * NS_PER_MS; }
+}
+
+/* An action takes effect: a script runs, or a thread works on the requests. */
 static void run_call(struct peer *peer, struct call *call)
 {
-    struct request_list *requests = &call->action.requests;
+    static const struct {
+        void (*call)(struct peer *peer, struct call *call);
+        void (*each)(struct peer *peer, struct request *request);
+    } effects[ACTION_EXIT + 1] = {
+        [ACTION_READ] = {run_read},
+        [ACTION_READ_OWN] = {run_read_own},
+        [ACTION_LIST_OWN] = {run_list_own},
+        [ACTION_RECLAIM] = {run_reclaim},
+        [ACTION_SHED] = {run_shed},
+        [ACTION_FAIR] = {run_fair},
+        [ACTION_SWEEP] = {run_sweep},
+        [ACTION_PULSE] = {run_pulse},
+        [ACTION_RENEW] = {run_renew},
+        [ACTION_PROMOTE] = {run_promote},
+        [ACTION_MEND] = {run_mend},
+        [ACTION_RELEASE] = {run_release},
+        [ACTION_SUBMIT] = {run_submit},
+        [ACTION_SETTLE] = {.each = settle_one},
+        [ACTION_RECORD_RUN] = {.each = run_charge},
+        [ACTION_PREPARE] = {.each = run_prepare},
+        [ACTION_FORMAT] = {.each = run_format},
+    };
     call->ran = true;
-    switch (call->kind) {
-    case ACTION_READ:
-        run_read(peer, call);
-        break;
-    case ACTION_READ_OWN:
-        run_read_own(peer, call);
-        break;
-    case ACTION_LIST_OWN:
-        run_list_own(peer, call);
-        answer_after_scripts(peer, call);
-        break;
-    case ACTION_RECLAIM:
-        run_reclaim(peer, call);
-        break;
-    case ACTION_SHED:
-        run_shed(peer, call);
-        break;
-    case ACTION_FAIR:
-        run_fair(peer, call);
-        break;
-    case ACTION_SWEEP:
-        run_sweep(peer, call);
-        break;
-    case ACTION_PULSE:
-        run_pulse(peer, call);
-        break;
-    case ACTION_SETTLE:
-        if (holds_unsendable(call)) { break; } /* Redis does not receive it */
-        for (struct request *request = requests->first; request != NULL; request = request->next) {
-            settle_one(peer, request);
-        }
-        break;
-    case ACTION_RECORD_RUN:
-        for (struct request *request = requests->first; request != NULL; request = request->next) {
-            run_charge(peer, request);
-        }
-        break;
-    case ACTION_RENEW:
-        call->held = alive(peer->name);
-        if (call->held) { world.alive_until[peer->name] = world.now + LEASE_MS * NS_PER_MS; }
-        break;
-    case ACTION_PROMOTE:
-        run_promote(call);
-        break;
-    case ACTION_MEND:
-        run_mend(call);
-        break;
-    case ACTION_RELEASE:
-        run_release(peer, call);
-        break;
-    case ACTION_SUBMIT:
-        run_batch(call->action.batch);
-        break;
-    case ACTION_PREPARE:
-        for (struct request *request = requests->first; request != NULL; request = request->next) {
-            run_prepare(request);
-        }
-        break;
-    case ACTION_FORMAT:
-        for (struct request *request = requests->first; request != NULL; request = request->next) {
-            run_format(request);
-        }
-        break;
-    default:
-        break;
-    }
+    if (holds_unsendable(call)) { return; } /* Redis does not get it */
+    if (effects[call->kind].call) { effects[call->kind].call(peer, call); }
+    struct request *request = effects[call->kind].each ? call->action.requests.first : NULL;
+    for (; request != NULL; request = request->next) { effects[call->kind].each(peer, request); }
+    if (call->kind == ACTION_LIST_OWN) { answer_after_scripts(peer, call); }
 }
 
 /* --- processes --- */
@@ -615,57 +582,63 @@ static void check_housekeeper(const struct peer *peer)
     }
 }
 
+/* What a worker must be, and what must not be out beside it, for an action to be allowed. */
+static void check_rules(const struct peer *peer, const struct action *action)
+{
+    static const struct {
+        bool claims, house, together, alive, one;
+    } rules[ACTION_EXIT + 1] = {
+        [ACTION_READ] = {.claims = true},
+        [ACTION_READ_OWN] = {.together = true},
+        [ACTION_RECLAIM] = {.claims = true, .one = true},
+        [ACTION_SWEEP] = {.claims = true, .house = true, .one = true},
+        [ACTION_FAIR] = {.claims = true, .house = true, .one = true},
+        [ACTION_PROMOTE] = {.claims = true, .one = true},
+        [ACTION_MEND] = {.house = true, .alive = true, .one = true}, /* it brings nothing: one may be running alone */
+        [ACTION_SHED] = {.house = true, .together = true, .alive = true, .one = true},
+        [ACTION_LIST_OWN] = {.one = true},
+        [ACTION_PULSE] = {.one = true},
+        [ACTION_RENEW] = {.one = true},
+    };
+    if (rules[action->kind].house) { check_housekeeper(peer); }
+    if (rules[action->kind].claims) { check_claims(peer); }
+    if (rules[action->kind].together) { assert_int_equal(peer->turn, TURN_TOGETHER); }
+    if (rules[action->kind].alive) { assert_false(peer->draining || peer->quiet || peer->lease_lost); }
+    if (rules[action->kind].one) { assert_int_equal(out(peer, action->kind), 0); }
+}
+
 static void check_action(struct peer *peer, const struct action *action)
 {
     bool redis = !local(action->kind) && action->kind != ACTION_EXCLUSIVE && action->kind != ACTION_TOGETHER;
+    const struct request *first = action->requests.first;
     if (redis && action->kind != ACTION_EXIT) { assert_true(peer->connected); }
+    check_rules(peer, action);
     switch (action->kind) {
     case ACTION_READ:
-        check_claims(peer);
         check_read(peer, action);
         break;
     case ACTION_READ_OWN:
-        assert_int_equal(peer->turn, TURN_TOGETHER);
         assert_int_equal(out(peer, ACTION_READ) + out(peer, ACTION_READ_OWN), 0);
         break;
     case ACTION_RECLAIM:
         assert_true(!action->read.judge || world.now >= peer->judges_at);
         if (action->read.judge) { check_housekeeper(peer); }
-        check_claims(peer);
-        assert_int_equal(out(peer, action->kind), 0);
         break;
-    case ACTION_SWEEP:
     case ACTION_FAIR:
-        check_housekeeper(peer);
-        assert_false(action->kind == ACTION_FAIR && peer->critical);
-        check_claims(peer);
-        assert_int_equal(out(peer, action->kind), 0);
+        assert_false(peer->critical);
         break;
     case ACTION_PROMOTE:
         assert_true(peer->housekeeper || peer->parked);
-        check_claims(peer);
-        assert_int_equal(out(peer, action->kind), 0);
-        break;
-    case ACTION_MEND: /* it brings nothing, so it may run even while one worker runs alone */
-        check_housekeeper(peer);
-        assert_false(peer->draining || peer->quiet || peer->lease_lost);
-        assert_int_equal(out(peer, action->kind), 0);
-        break;
-    case ACTION_SHED:
-        check_housekeeper(peer);
-        assert_int_equal(peer->turn, TURN_TOGETHER);
-        assert_false(peer->draining || peer->quiet || peer->lease_lost);
-        assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_SUBMIT:
         check_batch(peer, action->batch);
         break;
     case ACTION_PREPARE:
         check_lists(action, 64);
-        for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
+        for (const struct request *request = first; request != NULL; request = request->next) {
             check_lonely(peer, request);
         }
-        assert_true(peer->turn == (action->requests.first->retry.quarantined ? TURN_EXCLUSIVE : TURN_TOGETHER));
+        assert_true(peer->turn == (first->retry.quarantined ? TURN_EXCLUSIVE : TURN_TOGETHER));
         break;
     case ACTION_FORMAT:
         check_lists(action, 64);
@@ -677,16 +650,12 @@ static void check_action(struct peer *peer, const struct action *action)
         break;
     case ACTION_RECORD_RUN:
         if (peer->lonely != NULL && peer->lonely->lifetime.state == REQUEST_LEAVING) { peer->lonely = NULL; }
-        assert_true(peer->lonely == NULL || peer->lonely == action->requests.first);
-        if (action->requests.first->retry.quarantined) { check_alone(peer, false); }
-        check_lists(action, action->requests.first->retry.quarantined ? 1 : 64);
-        for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
-            assert_true(request->retry.suspect &&
-                        request->retry.quarantined == action->requests.first->retry.quarantined);
+        assert_true(peer->lonely == NULL || peer->lonely == first);
+        if (first->retry.quarantined) { check_alone(peer, false); }
+        check_lists(action, first->retry.quarantined ? 1 : 64);
+        for (const struct request *request = first; request != NULL; request = request->next) {
+            assert_true(request->retry.suspect && request->retry.quarantined == first->retry.quarantined);
         }
-        break;
-    case ACTION_EXCLUSIVE:
-    case ACTION_TOGETHER:
         break;
     case ACTION_RELEASE:
         check_lists(action, 64);
@@ -698,16 +667,11 @@ static void check_action(struct peer *peer, const struct action *action)
         break;
     case ACTION_LIST_OWN:
         assert_true(peer->pulsed && !peer->closed && !peer->draining && !peer->lease_lost);
-        assert_int_equal(out(peer, action->kind), 0);
-        break;
-    case ACTION_PULSE:
-    case ACTION_RENEW:
-        assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_UNBLOCK:
         assert_int_equal(out(peer, ACTION_READ), 1);
         break;
-    case ACTION_EXIT:
+    default:
         break;
     }
 }
