@@ -158,15 +158,6 @@ enum status report_end(struct report *report, const char *path, struct err *err)
     return STATUS_OK;
 }
 
-static enum status add_number(const char *option, struct numbers *out, int64_t number, struct err *err)
-{
-    if (out->count == NUMBERS_MAX) {
-        return err_set(err, STATUS_BAD_INPUT, "%s takes at most %d values", option, NUMBERS_MAX);
-    }
-    out->items[out->count++] = number;
-    return STATUS_OK;
-}
-
 enum status numbers_parse(const char *option, const char *text, int64_t least, int64_t most, struct numbers *out,
                           struct err *err)
 {
@@ -181,25 +172,11 @@ enum status numbers_parse(const char *option, const char *text, int64_t least, i
                            "%s must be whole numbers from %lld to %lld with commas, not \"%.80s\"", option,
                            (long long)least, (long long)most, text);
         }
-        TRY(add_number(option, out, number, err));
-        at = end;
-        if (*at == '\0') { return STATUS_OK; }
-    }
-}
-
-enum status numbers_parse_words(const char *option, const char *text, const char *const *known, struct numbers *out,
-                                struct err *err)
-{
-    out->count = 0;
-    for (const char *at = text;; at++) {
-        size_t length = strcspn(at, ","), word = 0;
-        while (known[word] && (strlen(known[word]) != length || memcmp(known[word], at, length) != 0)) { word++; }
-        if (!known[word]) {
-            return err_set(err, STATUS_BAD_INPUT, "%s does not know \"%.*s\"; the first of its words is %s", option,
-                           length > 80 ? 80 : (int)length, at, known[0]);
+        if (out->count == NUMBERS_MAX) {
+            return err_set(err, STATUS_BAD_INPUT, "%s takes at most %d values", option, NUMBERS_MAX);
         }
-        TRY(add_number(option, out, (int64_t)word, err));
-        at += length;
+        out->items[out->count++] = number;
+        at = end;
         if (*at == '\0') { return STATUS_OK; }
     }
 }

@@ -67,10 +67,6 @@ struct numbers {
 MUST_CHECK enum status numbers_parse(const char *option, const char *text, int64_t least, int64_t most,
                                      struct numbers *out, struct err *err);
 
-/* Reads a list of words as their indices in `known` (ended by NULL). Errors: STATUS_BAD_INPUT. */
-MUST_CHECK enum status numbers_parse_words(const char *option, const char *text, const char *const *known,
-                                           struct numbers *out, struct err *err);
-
 /* Reads the value of --price-per-hour. Errors: STATUS_BAD_INPUT. */
 MUST_CHECK enum status price_parse(const char *text, double *out, struct err *err);
 

@@ -76,7 +76,7 @@ class Bench(SluiceCase):
         self.refused("e2e", "--queue", "mine", says=["--queue"], code=DATAERR)
         self.refused("e2e", "--no-full", code=DATAERR, says=["--no-full", "--rate"])
         self.refused("e2e", "--model", model, "--input", self.path("none"), code=NOINPUT, says=["none"])
-        self.refused("queue", "--model", model, "--encodings", "f32,f16", code=DATAERR, says=["--encodings", "f16"])
+        self.refused("queue", "--model", model, "--requests", "0", says=["--requests"])
         self.refused("e2e", "--model", model, "--input", self.write("empty", ""), code=DATAERR, says=["empty"])
         self.refused("e2e", "--model", model, "--input", self.write("bytes", b"caf\xe9\n"), code=DATAERR, says=["UTF-8"])
 
@@ -152,9 +152,8 @@ class Bench(SluiceCase):
 
     def test_queue_on_a_given_redis_leaves_nothing_there(self):
         client = (server := self.start_redis()).client()
-        found = self.figures("queue", "--redis", server.socket, "--model", self.make_model(), "--requests", "2000", "--rounds", "1",
-                             "--encodings", "json")
-        self.assertEqual([row["encoding"] for row in found["loop"]], ["json"])
+        found = self.figures("queue", "--redis", server.socket, "--model", self.make_model(), "--requests", "2000", "--rounds", "1")
+        self.assertEqual([row["requests"] for row in found["loop"]], [2000, 2000])
         self.assertEqual(client.keys(), [])
 
     def check_run(self, row):

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Takes the measurements of docs/speed.md: ratios within one run, medians, and the machine that they were taken on.
-#   tools/bench/bench.sh BUILD_DIR [engine|e2e|queue|latency|redis|reclaim|takeover|high|host|bulk|peers ...]
+#   tools/bench/bench.sh BUILD_DIR [engine|e2e|queue|reclaim|takeover|redis|high|host|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
 shift
 here=$(dirname "$(realpath "$0")")
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(engine e2e queue latency redis reclaim takeover high host bulk)
+[ ${#parts[@]} -gt 0 ] || parts=(engine e2e queue reclaim takeover redis high host bulk)
 
 sluice=$build/sluice developer=$build/tools/sluice_dev
 folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
@@ -33,12 +33,10 @@ for part in "${parts[@]}"; do
       "$developer" bench queue --model "$(minilm)"
       "$developer" bench queue --model "$(minilm)" --appendonly
       ;;
-    latency | redis) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
-    reclaim | takeover | high) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
+    reclaim | takeover | redis | high) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     host) /usr/bin/python3 -B "$here/host_cost.py" "$build/tests/sluice_paced" ;;
     bulk)
-      /usr/bin/python3 -B "$here/bench_bulk.py" "$build" rates
-      /usr/bin/python3 -B "$here/bench_bulk.py" "$build" flat
+      /usr/bin/python3 -B "$here/bench_bulk.py" "$build"
       /usr/bin/python3 -B "$here/bench_bulk_online.py" "$build"
       ;;
     peers) /usr/bin/python3 -B "$here/peers.py" "$build" ;;

@@ -1,16 +1,11 @@
 #!/usr/bin/python3
 """Bulk jobs compared with the engine's own ceiling, on the same rows, threads and machine.
 
-    bench_bulk.py BUILD rates [ROWS [ROUNDS]]    local and through a queue, alternating with the ceiling
-    bench_bulk.py BUILD flat [ROWS ...]          the job alone (null engine) at several sizes, without its start
+    bench_bulk.py BUILD [ROWS [ROUNDS]]    local and through a queue, alternating with the ceiling
 
 A job's rate is its rows over the wall time of the whole process, from its start (the model is read) to its end (every file is
 on the disk and has its SHA-256). The ceiling has all texts tokenised and sorted beforehand and keeps no vector. Through a
-queue, Redis, one daemon and the job share the cores that the engine has for itself in the ceiling.
-
-`flat` reports the job's own processor time separately from the kernel's, which goes into writing vectors and first use
-of memory: a virtual machine may take many times as long for a page that its host still has to find. So a model with few
-floats shows the job's own work, and writing as many bytes without a job shows the rest."""
+queue, Redis, one daemon and the job share the cores that the engine has for itself in the ceiling."""
 
 import json
 import os
@@ -26,7 +21,6 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
-import model  # noqa: E402
 from daemon import BINARY, Daemon  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 
@@ -105,62 +99,5 @@ def rates(rows=1_000_000, rounds=2):
                   f"{', '.join(f'{100 * value:.1f}' for value in values)}), at most {max(peaks[how]):.0f} MB")
 
 
-def write_lines(path, rows):
-    with open(path, "w", encoding="ascii") as file:
-        file.writelines(f"{i} the quick brown fox jumps over the lazy dog\n" for i in range(rows))
-
-
-def plain_writing(folder, size):
-    """Seconds of processor time for only writing `size` bytes into a file, in pieces of a job's size."""
-    path, piece = os.path.join(folder, "plain"), bytes(256 * 192 * 4)
-    started = time.thread_time()
-    with open(path, "wb", buffering=0) as file:
-        for left in range(size, 0, -len(piece)):
-            file.write(piece[:left])
-    spent = time.thread_time() - started
-    os.unlink(path)
-    return spent
-
-
-class Rows:
-    """Jobs with one model (null engine) at several sizes, minus the time of a job of one row."""
-
-    def __init__(self, folder, name, place):
-        self.name, self.folder, self.output = name, folder, os.path.join(folder, "v.npy")
-        self.job = [BINARY, "embed", os.path.join(folder, "texts.txt"), "--backend", "null", "--model", place, "--output", self.output]
-        self.start = (0, 0)
-
-    def measure(self, rounds):
-        """Medians of the program's and the kernel's processor time, in seconds; and the last run."""
-        runs = [Run(self.job) for _ in range(rounds)]
-        spent = [statistics.median(getattr(run, part) for run in runs) for part in ("user_s", "kernel_s")]
-        return [seconds - start for seconds, start in zip(spent, self.start)], runs[-1]
-
-    def measure_start(self):
-        self.start, _ = self.measure(5)
-        print(f"{self.name}, a start: {1e3 * self.start[0]:.1f} + {1e3 * self.start[1]:.1f} ms of processor time (ours + the kernel's)", flush=True)
-
-    def measure_rows(self, rows):
-        (ours, kernel), run = self.measure(max(1, min(5, 1_000_000 // rows)))
-        size = os.path.getsize(self.output)
-        os.unlink(self.output)
-        plain = plain_writing(self.folder, size)
-        print(f"{self.name}, {rows:11,} rows: {1e6 * ours / rows:.2f} + {1e6 * kernel / rows:.2f} us a row without the start, plain writing "
-              f"{1e6 * plain / rows:.2f}; {run}", flush=True)
-
-
-def flat(*sizes):
-    with tempfile.TemporaryDirectory() as folder:
-        narrow = model.write_model(os.path.join(folder, "narrow"), hidden=16, heads=2, layers=1, intermediate=16)
-        models = (Rows(folder, " 16 floats", narrow), Rows(folder, "192 floats", MODEL))
-        write_lines(os.path.join(folder, "texts.txt"), 1)
-        for one in models:
-            one.measure_start()
-        for rows in sizes or (10_000, 100_000, 1_000_000, 10_000_000):
-            write_lines(os.path.join(folder, "texts.txt"), rows)
-            for one in models:
-                one.measure_rows(rows)
-
-
 if __name__ == "__main__":
-    {"rates": rates, "flat": flat}[sys.argv[2] if len(sys.argv) > 2 else "rates"](*map(int, sys.argv[3:]))
+    rates(*map(int, sys.argv[2:]))

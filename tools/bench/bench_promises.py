@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The cost of the queue's promises: taking over from a dead worker, and an occasional request of class high behind a
-backlog.
+"""The cost of the queue's promises: taking over from a dead worker, Redis' time for a request, and an occasional request
+of class high behind a backlog.
 
-usage: bench_promises.py BUILD_DIR [reclaim|takeover|high ...]
+usage: bench_promises.py BUILD_DIR [reclaim|takeover|redis|high ...]
 HELD=100,4000 sets the numbers of held requests for takeover; BACKLOG=20000 and FLAGS="--target-p99-ms 20" set the
 numbers of waiting requests and the daemon's flags for high.
 """
@@ -20,6 +20,7 @@ os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
 from bulk_rows import rows  # noqa: E402
+from daemon import Daemon  # noqa: E402
 from stage import Stage  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -101,6 +102,41 @@ def takeover():
                       f"{calls} commands, {cpu:.2f} s of Redis; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
+# --- redis
+
+def redis_round(queues, encoding, count=40_000):
+    """us of Redis' main thread per request, from XADD to the reply, and bytes per reply, with one daemon per queue."""
+    with null_engine() as stage:
+        names = [f"queue{number}" for number in range(queues)]
+        stage.daemons = [Daemon(stage.folder.name, number, stage.server.socket, stage.model, name, stage.flags).start()
+                         for number, name in enumerate(names)]
+        for daemon in stage.daemons:
+            daemon.wait_ready(stage.client)
+
+        def used():
+            cpu = stage.client.info("cpu")
+            return 1e6 * (cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]), stage.client.info("memory")["used_memory"]
+
+        streams = [f"sluice:{{{name}}}:requests" for name in names]
+        before = used()
+        for first in range(0, count, 1000):
+            pipe = stage.client.pipeline(transaction=False)
+            for number in range(first, first + 1000):
+                pipe.xadd(streams[number % queues], {"text": f"the quick brown fox jumps over the lazy dog, number {number}", "encoding": encoding})
+            pipe.execute()
+        wait_until(lambda: not any(map(stage.client.xlen, streams)), "the queues to drain", timeout=300)
+        return [(b - a) / count for a, b in zip(before, used())]
+
+
+def redis_time(rounds=5):
+    for queues in (1, 4):
+        for encoding in ("f32", "json"):
+            took, size = zip(*(redis_round(queues, encoding) for _ in range(rounds)))
+            print(f"redis, 384 floats, {encoding}, queues: {queues}: {statistics.median(took):.1f} us of the main thread a request "
+                  f"({min(took):.1f} to {max(took):.1f}), so {1e6 / statistics.median(took):,.0f}/s; {statistics.median(size):,.0f} bytes a reply",
+                  flush=True)
+
+
 # --- high
 
 
@@ -161,5 +197,5 @@ def high(every=0.1):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:] or ["reclaim", "takeover", "high"]:
-        {"reclaim": reclaim, "takeover": takeover, "high": high}[name]()
+    for name in sys.argv[2:] or ["reclaim", "takeover", "redis", "high"]:
+        {"reclaim": reclaim, "takeover": takeover, "redis": redis_time, "high": high}[name]()

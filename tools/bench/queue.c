@@ -378,11 +378,15 @@ static enum status fill_stream(struct round *round, struct err *err)
     return STATUS_OK;
 }
 
-static enum status run_bare_client(struct round *round, uint64_t *settled, uint64_t *took_ns, struct err *err)
+/* Lets the bare client settle all requests. */
+static enum status run_bare_client(const struct round *round, double *per_s, struct err *err)
 {
     const struct ceiling_run run = {
         .stage = &round->stage, .wanted = round->requests, .dim = round->dim, .encoding = round->encoding};
-    return ceiling_run(&run, settled, took_ns, err);
+    uint64_t settled, took_ns;
+    TRY(ceiling_run(&run, &settled, &took_ns, err));
+    *per_s = (double)settled * NS_PER_S / (double)took_ns;
+    return STATUS_OK;
 }
 
 /* Fills the stream. Before that, writes and deletes as many replies as the measurement will bring; not with an
@@ -390,7 +394,7 @@ static enum status run_bare_client(struct round *round, uint64_t *settled, uint6
 static enum status prepare(struct round *round, struct err *err)
 {
     char key[STAGE_KEY];
-    uint64_t settled, took_ns;
+    double per_s;
     const struct resp_value *reply;
     sync(); /* lets the disk finish earlier rounds */
     TRY(stage_open(&round->stage, round->config, round->appendonly, round->stop, err));
@@ -398,7 +402,7 @@ static enum status prepare(struct round *round, struct err *err)
                   "0", "MKSTREAM"));
     if (!round->appendonly) {
         TRY(fill_stream(round, err));
-        TRY(run_bare_client(round, &settled, &took_ns, err));
+        TRY(run_bare_client(round, &per_s, err));
         TRY(stage_clear(&round->stage, "reply:*", err));
     }
     return fill_stream(round, err);
@@ -448,21 +452,12 @@ static enum status measure_daemon(struct round *round, double *per_s, struct err
     return STATUS_OK;
 }
 
-static enum status measure_bare(struct round *round, double *per_s, struct err *err)
-{
-    uint64_t settled, took_ns;
-    TRY(run_bare_client(round, &settled, &took_ns, err));
-    *per_s = (double)settled * NS_PER_S / (double)took_ns;
-    return STATUS_OK;
-}
-
 /* Measures the requests per second of one kind. */
 static enum status measure_round(struct round *round, enum queue_kind kind, double *per_s, struct err *err)
 {
     enum status status = prepare(round, err);
-    if (status == STATUS_OK) {
-        status = kind == QUEUE_BARE ? measure_bare(round, per_s, err) : measure_daemon(round, per_s, err);
-    }
+    if (status == STATUS_OK && kind == QUEUE_DAEMON) { status = measure_daemon(round, per_s, err); }
+    if (status == STATUS_OK && kind == QUEUE_BARE) { status = run_bare_client(round, per_s, err); }
     child_stop(&round->daemon, SIGKILL, 0);
     stage_close(&round->stage);
     return status;
@@ -472,12 +467,9 @@ static enum status measure_round(struct round *round, enum queue_kind kind, doub
 
 struct bench_queue_options {
     char *json;
-    char *encodings; /* "f32,json" */
     int64_t requests, rounds;
     bool appendonly;
 };
-
-static const char *const encodings[] = {"f32", "json", NULL};
 
 struct bench {
     const struct config *config;
@@ -485,7 +477,6 @@ struct bench {
     const volatile sig_atomic_t *stop;
     struct report *report;
     struct model *model;
-    struct numbers encodings;
 };
 
 static const struct column loop_columns[] = {
@@ -528,16 +519,13 @@ static enum status measure_loop(struct bench *bench, const char *encoding, struc
 static enum status run(struct bench *bench, struct err *err)
 {
     const struct bench_queue_options *options = bench->options;
-    TRY(numbers_parse_words("--encodings", options->encodings, encodings, &bench->encodings, err));
     TRY(config_model(bench->config, &bench->model, err));
     model_release_weights(bench->model);
     report_number(bench->report, "floats", bench->model->dim, 0);
     report_text(bench->report, "append_only_file", options->appendonly ? "everysec" : "off");
     report_table(bench->report, "loop", loop_columns, sizeof loop_columns / sizeof loop_columns[0]);
-    for (size_t i = 0; i < bench->encodings.count; i++) {
-        TRY(measure_loop(bench, encodings[bench->encodings.items[i]], err));
-    }
-    return STATUS_OK;
+    TRY(measure_loop(bench, "f32", err));
+    return measure_loop(bench, "json", err);
 }
 
 static enum status measure_queue(const struct invocation *invocation, struct report *report, struct err *err)
@@ -553,7 +541,6 @@ static enum status measure_queue(const struct invocation *invocation, struct rep
 
 /* clang-format off */
 static const struct setting own_settings[] = {
-    {OWN(encodings, SETTING_TEXT), .fallback = "f32,json", .most = 64, .value = "LIST", .help = "of the replies: f32, json"},
     {OWN(requests, SETTING_INTEGER), .fallback = "50000", .least = 10, .most = 100000000, .value = "N", .help = "requests of each measurement"},
     {OWN(rounds, SETTING_INTEGER), .fallback = "3", .least = 1, .most = 100, .value = "N", .help = "measurements of each kind, in turn; medians are shown"},
     {OWN(appendonly, SETTING_SWITCH), .fallback = "false", .help = "the Redis that is started writes its append-only file"},

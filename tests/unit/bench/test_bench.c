@@ -79,12 +79,6 @@ TEST(lists_are_read_whole_or_refused)
         assert_int_equal(numbers_parse("--tokens", wrong[i], 1, 256, &numbers, &err), STATUS_BAD_INPUT);
         assert_non_null(strstr(err.message, "--tokens"));
     }
-    static const char *const known[] = {"off", "packed", NULL};
-    assert_int_equal(numbers_parse_words("--ways", "packed,off", known, &numbers, &err), STATUS_OK);
-    assert_true(numbers.count == 2 && numbers.items[0] == 1 && numbers.items[1] == 0);
-    assert_int_equal(numbers_parse_words("--ways", "packed,", known, &numbers, &err), STATUS_BAD_INPUT);
-    assert_int_equal(numbers_parse_words("--ways", "pack", known, &numbers, &err), STATUS_BAD_INPUT);
-    assert_non_null(strstr(err.message, "\"pack\""));
 }
 
 TEST(a_sheet_is_the_same_in_both_forms)
