@@ -133,3 +133,20 @@ size_t float_text_put(char *to, float value)
     at = value < 1 && value >= 1e-5f ? put_fraction(at, decimal) : put_other(at, decimal);
     return (size_t)(at - to);
 }
+
+char *float_list_put(char *to, const float *floats, size_t count)
+{
+    *to++ = '[';
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) { *to++ = ','; }
+        to += float_text_put(to, floats[i]);
+    }
+    *to++ = ']';
+    return to;
+}
+
+void buffer_floats(struct buffer *to, const float *floats, size_t count)
+{
+    char *at = buffer_reserve(to, FLOAT_LIST_MAX(count));
+    if (at) { to->length = (size_t)(float_list_put(at, floats, count) - to->data); }
+}

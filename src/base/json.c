@@ -1,8 +1,13 @@
 #include "base/json.h"
 
+#include <float.h>
+#include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -248,74 +253,90 @@ size_t json_escaped(char *to, const char *bytes, size_t length, size_t *used)
     return JSON_ESCAPE_BYTES;
 }
 
-/* Writes the content of a string, or (`whole`) valid JSON, which stays as it is except for bytes that break its line or
- * control a terminal. */
-static void put_inside(FILE *to, const char *bytes, size_t length, bool whole)
+/* Appends the content of a string, or (`whole`) valid JSON, which stays as it is except for bytes that break its line
+ * or control a terminal. */
+static void put_content(struct buffer *to, const char *bytes, size_t length, bool whole)
 {
-    size_t used = 1;
-    for (size_t at = 0; at < length; at += used) {
+    for (size_t at = 0, used = 0; at < length; at += used) {
+        size_t run = at;
+        for (; at < length && bytes[at] >= ' ' && bytes[at] <= '~'; at++) {
+            if (!whole && (bytes[at] == '"' || bytes[at] == '\\')) { break; }
+        }
+        buffer_append(to, bytes + run, at - run);
         char text[JSON_ESCAPE_BYTES];
-        unsigned char c = (unsigned char)bytes[at];
-        if (whole && (c < ' ' || c == '"' || c == '\\')) {
-            used = 1;
-            if (c >= ' ') { putc(c, to); } /* the others are white space between its parts */
-        } else {
-            fwrite(text, 1, json_escaped(text, bytes + at, length - at, &used), to);
+        used = at < length;
+        if (at < length && !(whole && (unsigned char)bytes[at] < ' ')) { /* else white space between its parts */
+            buffer_append(to, text, json_escaped(text, bytes + at, length - at, &used));
         }
     }
 }
 
-void json_put_string(FILE *to, const char *bytes, size_t length)
+static void put_double(struct buffer *to, const char *spec, size_t length, int precision, double number)
 {
-    putc('"', to);
-    put_inside(to, bytes, length, false);
-    putc('"', to);
-}
-
-void json_put_text(FILE *to, const char *text)
-{
-    if (text[0] == '\0') {
-        fputs("null", to);
+    if (length > 0 && spec[1] != '*') { precision = atoi(spec + 1); }
+    if (!isfinite(number)) {
+        buffer_string(to, "null");
     } else {
-        json_put_string(to, text, strlen(text));
+        buffer_format(to, spec[length] == 'g' ? "%.*g" : "%.*f", precision, number);
     }
 }
 
-void json_print(FILE *to, const char *format, ...)
+/* Appends the format up to its next conversion, or its end, and returns where that is. `*inside`: in a string. */
+static const char *put_literal(struct buffer *to, const char *format, bool *inside)
+{
+    size_t length = strcspn(format, "%");
+    char *out = buffer_reserve(to, length + 1);
+    for (size_t i = 0; out && i < length; i++) {
+        *inside ^= format[i] == '\'';
+        out[i] = format[i] == '\'' ? '"' : format[i];
+    }
+    to->length += out ? length : 0;
+    return format + length;
+}
+
+void buffer_json(struct buffer *to, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    for (const char *at = format; *at; at++) {
-        if (*at != '%') {
-            putc(*at == '\'' ? '"' : *at, to);
-            continue;
-        }
-        size_t length = strcspn(++at, "sdug");
-        bool wide = length > 0 && (at[length - 1] == 'l' || at[length - 1] == 'z'); /* all of these have 64 bits */
-        char letter = at[length];
-        if (letter == 's' && length > 0) {
-            int bytes = va_arg(args, int);
-            json_put_string(to, va_arg(args, const char *), (size_t)bytes);
-        } else if (letter == 's') {
-            json_put_text(to, va_arg(args, const char *));
-        } else if (letter == 'g') {
-            fprintf(to, "%.15g", va_arg(args, double));
-        } else if (letter == 'u') {
-            fprintf(to, "%llu", wide ? va_arg(args, unsigned long long) : va_arg(args, unsigned));
-        } else if (*at == 'h') {
-            fputs(va_arg(args, int) ? "true" : "false", to);
+    bool inside = false, first = to->length > 0 && memchr("[{", to->data[to->length - 1], 2);
+    const char *at = format + (first && *format == ',');
+    while (*(at = put_literal(to, at, &inside)) != '\0') {
+        const char *spec = ++at;
+        while (!memchr("sduxgf", *at, 6)) { at++; }
+        bool wide = at > spec && (at[-1] == 'l' || at[-1] == 'z'); /* all of these have 64 bits */
+        int star = memchr(spec, '*', (size_t)(at - spec)) ? va_arg(args, int) : -1;
+        if (*at == 's') {
+            const char *text = va_arg(args, const char *);
+            size_t length = star < 0 ? strlen(text) : (size_t)star;
+            bool null = star < 0 && length == 0 && !inside;
+            buffer_string(to, null ? "null" : inside ? "" : "\"");
+            put_content(to, text, length, false);
+            buffer_string(to, null || inside ? "" : "\"");
+        } else if (*at == 'g' || *at == 'f') {
+            put_double(to, spec, (size_t)(at - spec), star < 0 ? DBL_DIG : star, va_arg(args, double));
         } else {
-            long long number = wide ? va_arg(args, long long) : va_arg(args, int);
-            fprintf(to, *at == '+' && number < 0 ? "null" : "%lld", number);
+            unsigned long long number = wide         ? va_arg(args, unsigned long long)
+                                        : *at == 'd' ? (unsigned long long)va_arg(args, int)
+                                                     : va_arg(args, unsigned);
+            char text[24];
+            bool null = *spec == '+' && number > LLONG_MAX;
+            int length = snprintf(text, sizeof text,
+                                  *spec == 'h' ? number ? "true" : "false"
+                                  : null       ? "null"
+                                  : *at == 'd' ? "%lld"
+                                  : *at == 'u' ? "%llu"
+                                               : "%016llx",
+                                  number);
+            buffer_append(to, text, (size_t)length);
         }
-        at += length;
+        at++;
     }
     va_end(args);
 }
 
-bool json_put_value(FILE *to, const char *bytes, size_t length)
+bool buffer_json_value(struct buffer *to, const char *bytes, size_t length)
 {
     bool valid = json_valid(bytes, length);
-    if (valid) { put_inside(to, bytes, length, true); }
+    if (valid) { put_content(to, bytes, length, true); }
     return valid;
 }

@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "base/buffer.h"
 #include "base/err.h"
@@ -66,18 +65,14 @@ enum { JSON_ESCAPE_BYTES = 6 };
  * \ufffd. Shapes: bytes [length], at least one; to [JSON_ESCAPE_BYTES]; returns how many of it were written. */
 size_t json_escaped(char *to, const char *bytes, size_t length, size_t *used);
 
-/* Writes bytes as a string with its quotes, by json_escaped. */
-void json_put_string(FILE *to, const char *bytes, size_t length);
+/* Appends JSON by a format as of printf, in which ' stands for the quote ". A comma at its start is left out right
+ * after [ or {, so the first element of a list is written as the others. %s writes a string by json_escaped: with its
+ * quotes, or null for ""; %.*s with quotes always; without them where the format has them around it. %hhd writes true
+ * or false, %+lld null for a negative number, %llx 16 digits, %g 15 unless it has a precision; a number that is not
+ * finite is null. Others: %f; d and u of int, long, long long and size_t. */
+void buffer_json(struct buffer *to, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Writes a text as a string, or null for "". */
-void json_put_text(FILE *to, const char *text);
-
-/* Writes JSON by a format as of printf, in which ' stands for the quote ". %s is json_put_text, %.*s json_put_string,
- * %hhd true or false, %+lld null for a negative number, %g has 15 digits. Others: d and u of int, long, long long and
- * size_t. */
-void json_print(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
-
-/* Writes a value that is JSON already; false, and nothing is written, if it is not. */
-bool json_put_value(FILE *to, const char *bytes, size_t length);
+/* Appends a value that is JSON already; false, and nothing is appended, if it is not. */
+bool buffer_json_value(struct buffer *to, const char *bytes, size_t length);
 
 #endif

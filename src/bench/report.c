@@ -13,23 +13,9 @@
 
 enum { NAME_WIDTH = 18, COLUMN_WIDTH = 8 };
 
-static void put_string(struct buffer *json, const char *text)
-{
-    buffer_json_string(json, text, strlen(text));
-}
-
-static void put_number(struct buffer *json, double value, int decimals)
-{
-    if (isfinite(value)) {
-        buffer_format(json, "%.*f", decimals, value);
-    } else {
-        buffer_string(json, "null");
-    }
-}
-
 static void end_table(struct report *report)
 {
-    if (report->columns) { buffer_string(&report->json, report->first ? "]" : "\n  ]"); }
+    if (report->columns) { buffer_string(&report->json, "\n  ]"); }
     report->columns = NULL;
 }
 
@@ -37,9 +23,7 @@ static void end_table(struct report *report)
 static void begin_member(struct report *report, const char *key)
 {
     end_table(report);
-    buffer_string(&report->json, ",\n  ");
-    put_string(&report->json, key);
-    buffer_string(&report->json, ": ");
+    buffer_json(&report->json, ",\n  %s: ", key);
 }
 
 /* The processor's name from the kernel, or "". */
@@ -64,8 +48,7 @@ void report_begin(struct report *report, const char *name, FILE *shown)
     time_t now = time(NULL);
     struct tm utc;
     *report = (struct report){.shown = shown};
-    buffer_string(&report->json, "{\n  \"bench\": ");
-    put_string(&report->json, name);
+    buffer_json(&report->json, "{\n  'bench': %s", name);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &utc));
     report_text(report, "date", date);
     read_processor(processor);
@@ -82,14 +65,14 @@ void report_free(struct report *report)
 void report_text(struct report *report, const char *key, const char *value)
 {
     begin_member(report, key);
-    put_string(&report->json, value);
+    buffer_json(&report->json, "'%s'", value);
     if (report->shown) { fprintf(report->shown, "%-*s %s\n", NAME_WIDTH, key, value); }
 }
 
 void report_number(struct report *report, const char *key, double value, int decimals)
 {
     begin_member(report, key);
-    put_number(&report->json, value, decimals);
+    buffer_json(&report->json, "%.*f", decimals, value);
     if (report->shown) { fprintf(report->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value); }
 }
 
@@ -108,7 +91,6 @@ void report_table(struct report *report, const char *key, const struct column *c
     buffer_string(&report->json, "[");
     report->columns = columns;
     report->column_count = count;
-    report->first = true;
     if (!report->shown) { return; }
     putc('\n', report->shown);
     for (size_t i = 0; i < count; i++) { show_cell(report, &columns[i], columns[i].title); }
@@ -117,18 +99,15 @@ void report_table(struct report *report, const char *key, const struct column *c
 
 void report_row(struct report *report, const char *const *texts, const double *numbers)
 {
-    buffer_string(&report->json, report->first ? "\n    {" : ",\n    {");
-    report->first = false;
+    buffer_json(&report->json, ",\n    {");
     for (size_t i = 0; i < report->column_count; i++) {
         const struct column *column = &report->columns[i];
         char number[64] = "-";
-        buffer_string(&report->json, i == 0 ? "" : ", ");
-        put_string(&report->json, column->key);
-        buffer_string(&report->json, ": ");
+        buffer_json(&report->json, i == 0 ? "%s: " : ", %s: ", column->key);
         if (column->decimals == REPORT_TEXT) {
-            put_string(&report->json, *texts);
+            buffer_json(&report->json, "'%s'", *texts);
         } else {
-            put_number(&report->json, *numbers, column->decimals);
+            buffer_json(&report->json, "%.*f", column->decimals, *numbers);
             if (isfinite(*numbers)) { snprintf(number, sizeof number, "%.*f", column->decimals, *numbers); }
         }
         if (report->shown) { show_cell(report, column, column->decimals == REPORT_TEXT ? *texts : number); }

@@ -27,7 +27,6 @@ struct report {
     struct buffer json;
     const struct column *columns; /* [column_count] of the current table; NULL: none */
     size_t column_count;
-    bool first; /* the table has no row yet */
 };
 
 /* Begins a report with the benchmark's name, the date and the machine.

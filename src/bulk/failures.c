@@ -2,6 +2,7 @@
 #include "bulk/failures.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,23 +38,16 @@ void job_put_id(struct buffer *to, const struct document *document)
 void job_put_failure(struct buffer *to, const struct output_row *row, bool chunks)
 {
     const struct document *document = row->document;
-    buffer_format(to, "{\"row\":%llu,", (unsigned long long)row->number);
-    if (chunks) {
-        buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, row->chunk);
-    }
-    buffer_string(to, "\"id\":");
+    buffer_json(to, "{'row':%" PRIu64, row->number);
+    if (chunks) { buffer_json(to, ",'document':%" PRIu64 ",'chunk':%u", document->number, row->chunk); }
+    buffer_json(to, ",'id':");
     job_put_id(to, document);
-    buffer_string(to, ",\"file\":");
-    buffer_json_string(to, document->file, strlen(document->file));
-    buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
-                  failure_name(row->code));
+    buffer_json(to, ",'file':'%s','line':%" PRIu64 ",'code':%s,'message':", document->file, document->line,
+                failure_name(row->code));
     const char *text = failure_text(row->code);
-    if (document->code != ROW_OK) {
-        buffer_json_string(to, document->message, document->message_bytes);
-    } else {
-        buffer_json_string(to, text, strlen(text));
-    }
-    buffer_string(to, "}\n");
+    bool unread = document->code != ROW_OK;
+    buffer_json(to, "%.*s}\n", (int)(unread ? document->message_bytes : strlen(text)),
+                unread ? document->message : text);
 }
 
 /* Parses a line that job_put_failure wrote: {"row":12,...,"code":"bad_utf8",... */

@@ -56,7 +56,7 @@ struct job_options {
     struct buffer *dry; /* not NULL: nothing is written; gets a description of the files, and the first failures */
 
     const char *terms; /* "key=value" lines: the options on which all runs of the same job must agree */
-    const char *facts; /* JSON members for the manifest: "model":{…},"dim":384 */
+    const char *facts; /* JSON members for the manifest: ,"model":{…},"dim":384 */
     void (*report)(void *context, const struct job_progress *progress); /* called a few times a second; may be NULL */
     void *context;
     const volatile sig_atomic_t *stop; /* once it is not 0, the job stops at a point where it can be resumed */

@@ -5,6 +5,7 @@
 #include "bulk/job.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
@@ -456,20 +457,11 @@ static struct chunk_place find_place(const struct output_row *row)
 
 static void put_vector(struct buffer *to, const float *vector, uint32_t dim)
 {
-    if (!vector) {
+    if (vector) {
+        buffer_floats(to, vector, dim);
+    } else {
         buffer_string(to, "null");
-        return;
     }
-    char *at = buffer_reserve(to, (size_t)dim * (FLOAT_TEXT_MAX + 1) + 2);
-    if (!at) { return; }
-    char *begin = at;
-    *at++ = '[';
-    for (uint32_t i = 0; i < dim; i++) {
-        if (i > 0) { *at++ = ','; }
-        at += float_text_put(at, vector[i]);
-    }
-    *at++ = ']';
-    to->length += (size_t)(at - begin);
 }
 
 /* A row of JSON Lines; `vector` NULL: it failed. */
@@ -480,18 +472,18 @@ static void put_line(const struct job *job, struct buffer *to, const struct outp
         buffer_string(to, "\n");
         return;
     }
-    buffer_string(to, "{\"id\":");
+    buffer_json(to, "{'id':");
     job_put_id(to, row->document);
     if (job_has_chunks(job)) {
-        buffer_format(to, ",\"chunk\":%u,\"start\":%llu,\"end\":%llu", row->chunk,
-                      (unsigned long long)find_place(row).begin, (unsigned long long)find_place(row).end);
+        buffer_json(to, ",'chunk':%u,'start':%" PRIu64 ",'end':%" PRIu64, row->chunk, find_place(row).begin,
+                    find_place(row).end);
     }
-    buffer_string(to, ",\"vector\":");
+    buffer_json(to, ",'vector':");
     put_vector(to, vector, job->options->dim);
-    if (!vector) { buffer_format(to, ",\"error\":\"%s\"", failure_name(row->code)); }
+    if (!vector) { buffer_json(to, ",'error':%s", failure_name(row->code)); }
     buffer_append(to, row->document->kept, row->document->kept_bytes);
     if (job->options->source.recipe->keeps_chunks) {
-        buffer_string(to, ",\"text\":");
+        buffer_json(to, ",'text':");
         if (row->piece_count > 0) {
             buffer_json_string(to, row->pieces[0].row.text, row->pieces[0].row.text_bytes);
         } else {

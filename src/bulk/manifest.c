@@ -1,6 +1,7 @@
 #include "bulk/manifest.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -47,39 +48,34 @@ static enum status put_file(struct buffer *to, const char *path, uint64_t rows, 
     uint64_t size = 0;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     TRY(manifest_hash(path, hex, &size, err));
-    buffer_string(to, to->data[to->length - 1] == '[' ? "\n    {\"name\": " : ",\n    {\"name\": ");
-    buffer_json_string(to, name, strlen(name));
-    buffer_format(to, ", \"rows\": %llu, \"bytes\": %llu, \"sha256\": \"%s\"}", (unsigned long long)rows,
-                  (unsigned long long)size, hex);
+    buffer_json(to, ",\n    {'name': '%s', 'rows': %" PRIu64 ", 'bytes': %" PRIu64 ", 'sha256': %s}", name, rows, size,
+                hex);
     return STATUS_OK;
 }
 
 static enum status put_files(struct buffer *to, const struct output *output, const struct store *store, uint64_t rows,
                              struct err *err)
 {
-    buffer_string(to, "  \"files\": [");
+    buffer_json(to, ",\n  'files': [");
     if (output->kind == OUTPUT_JSONL) { TRY(put_file(to, output->path, rows, err)); }
     for (uint64_t i = 0; output->kind != OUTPUT_JSONL && i < store_files(store, rows); i++) {
         char path[2 * PATH_MAX];
         store_file_path(store, i, path, sizeof path);
         TRY(put_file(to, path, store_file_rows(store, rows, i), err));
     }
-    buffer_string(to, "\n  ],\n");
+    buffer_json(to, "\n  ]");
     return STATUS_OK;
 }
 
 static void put_terms(struct buffer *to, const char *terms)
 {
-    buffer_string(to, "  \"terms\": {");
+    buffer_json(to, ",\n  'terms': {");
     for (const char *line = terms; *line != '\0';) {
         size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n");
-        buffer_string(to, line == terms ? "\n    " : ",\n    ");
-        buffer_json_string(to, line, key);
-        buffer_string(to, ": ");
-        buffer_json_string(to, line + key + 1, value);
+        buffer_json(to, ",\n    %.*s: %.*s", (int)key, line, (int)value, line + key + 1);
         line += key + 1 + value + 1;
     }
-    buffer_string(to, "\n  },\n");
+    buffer_json(to, "\n  }");
 }
 
 static enum status make(struct buffer *to, const struct output *output, const char *terms, const char *facts,
@@ -87,20 +83,19 @@ static enum status make(struct buffer *to, const struct output *output, const ch
 {
     char hex[SHA256_HEX] = "";
     uint64_t size;
-    buffer_format(to, "{\n  \"sluice\": \"%s\",\n  %s,\n", sluice_version, facts);
-    buffer_format(to, "  \"rows\": %llu,\n  \"documents\": %llu,\n", (unsigned long long)at->rows,
-                  (unsigned long long)at->documents);
-    buffer_format(to, "  \"computed\": %llu,\n  \"copied\": %llu,\n  \"failed\": %llu,\n",
-                  (unsigned long long)at->computed, (unsigned long long)at->copied, (unsigned long long)at->failed);
-    buffer_format(to, "  \"input\": \"%016llx%016llx\",\n", (unsigned long long)at->digest.high,
-                  (unsigned long long)at->digest.low);
+    buffer_json(to, "{\n  'sluice': %s", sluice_version);
+    buffer_string(to, facts);
+    buffer_json(to, ",\n  'rows': %" PRIu64 ",\n  'documents': %" PRIu64, at->rows, at->documents);
+    buffer_json(to, ",\n  'computed': %" PRIu64 ",\n  'copied': %" PRIu64 ",\n  'failed': %" PRIu64, at->computed,
+                at->copied, at->failed);
+    buffer_json(to, ",\n  'input': '%016" PRIx64 "%016" PRIx64 "'", at->digest.high, at->digest.low);
     if (at->failed > 0) {
         TRY(manifest_hash(failures, hex, &size, err));
-        buffer_format(to, "  \"failures_sha256\": \"%s\",\n", hex);
+        buffer_json(to, ",\n  'failures_sha256': %s", hex);
     }
     TRY(put_files(to, output, store, at->rows, err));
     put_terms(to, terms);
-    buffer_string(to, "  \"format\": 1\n}\n");
+    buffer_json(to, ",\n  'format': 1\n}\n");
     return buffer_ok(to) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the manifest");
 }
 

@@ -12,6 +12,7 @@
 #include "bulk/input/sniff.h"
 #include "bulk/input/stream.h"
 #include "cli/command.h"
+#include "cli/print.h"
 #include "compute/compute.h"
 #include "compute/devices.h"
 #include "config/config.h"
@@ -190,13 +191,7 @@ static enum status print_row(const struct job *job, uint64_t number, float *logi
     } else {
         reply_put_score(&line, number, logits[0]);
     }
-    bool good = buffer_ok(&line);
-    if (good) {
-        fwrite(line.data, 1, line.length, stdout);
-        putchar('\n');
-    }
-    buffer_free(&line);
-    return good ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a line");
+    return print_json(&line, err);
 }
 
 /* A request as the daemon would have read it, except for its rows. Shapes: rows [CHUNK_ROWS]. */

@@ -50,14 +50,13 @@ static void print_field(const struct letter *letter, const char *name, size_t wi
 
 static enum status list_letter(void *context, const struct letter *letter, struct err *err)
 {
-    (void)err;
     struct work *work = context;
     char age[DURATION_TEXT];
     work->done++;
     if (work->json) {
-        answer_put_letter(stdout, work->session, letter);
-        putchar('\n');
-        return STATUS_OK;
+        struct buffer line = {0};
+        answer_put_letter(&line, work->session, letter);
+        return print_json(&line, err);
     }
     printf("%-20s ", letter->id);
     print_field(letter, "_code", 14);

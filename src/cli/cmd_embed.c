@@ -2,6 +2,7 @@
  *
  * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines, which ends at the first
  * bad line. */
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -219,13 +220,11 @@ static void put_terms(struct embed_job *job, const struct remote_facts *of, cons
 static enum status put_facts(struct embed_job *job, const struct remote_facts *of, struct err *err)
 {
     struct buffer *facts = &job->facts;
-    buffer_string(facts, "\"model\": {\"name\": ");
-    buffer_json_string(facts, of->model, strlen(of->model));
-    buffer_format(facts, ", \"id\": \"%s\", \"revision\": ", of->model_id);
-    buffer_json_string(facts, of->revision, strlen(of->revision));
-    buffer_format(facts, "},\n  \"precision\": \"%s\",\n", of->precision);
-    buffer_format(facts, "  \"dim\": %u,\n  \"dtype\": \"%s\",\n  \"normalized\": %s", of->dim,
-                  job->options->dtype == ELEMENT_F16 ? "f16" : "f32", of->normalized ? "true" : "false");
+    buffer_json(facts, ",\n  'model': {'name': '%s', 'id': %s, 'revision': '%s'}", of->model, of->model_id,
+                of->revision);
+    buffer_json(facts, ",\n  'precision': %s,\n  'dim': %u,\n  'dtype': %s,\n  'normalized': %hhd", of->precision,
+                of->dim, job->options->dtype == ELEMENT_F16 ? "f16" : "f32", of->normalized);
+    buffer_append(facts, "", 1);
     if (!buffer_ok(facts) || !buffer_ok(&job->terms)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the terms of the job");
     }
@@ -355,15 +354,14 @@ static void put_line(struct buffer *to, const struct job_progress *now, struct f
 
 static void put_json(struct buffer *to, const char *phase, const struct job_progress *now, struct figures figures)
 {
-    buffer_format(
-        to,
-        "{\"phase\":\"%s\",\"rows\":%llu,\"documents\":%llu,\"computed\":%llu,\"copied\":%llu,\"failed\":%llu,"
-        "\"duplicate_ids\":%llu,\"truncated\":%llu,\"tokens\":%llu,\"rows_per_s\":%.1f,\"tokens_per_s\":%.1f",
-        phase, (unsigned long long)now->rows, (unsigned long long)now->documents, (unsigned long long)now->computed,
-        (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->duplicate_ids,
-        (unsigned long long)now->truncated, (unsigned long long)now->tokens, figures.rows_per_s, figures.tokens_per_s);
-    if (now->share >= 0) { buffer_format(to, ",\"share\":%.4f", now->share); }
-    if (figures.left_s >= 0) { buffer_format(to, ",\"eta_s\":%.0f", figures.left_s); }
+    buffer_json(to,
+                "{'phase':%s,'rows':%" PRIu64 ",'documents':%" PRIu64 ",'computed':%" PRIu64 ",'copied':%" PRIu64
+                ",'failed':%" PRIu64 ",'duplicate_ids':%" PRIu64 ",'truncated':%" PRIu64 ",'tokens':%" PRIu64
+                ",'rows_per_s':%.1f,'tokens_per_s':%.1f",
+                phase, now->rows, now->documents, now->computed, now->copied, now->failed, now->duplicate_ids,
+                now->truncated, now->tokens, figures.rows_per_s, figures.tokens_per_s);
+    if (now->share >= 0) { buffer_json(to, ",'share':%.4f", now->share); }
+    if (figures.left_s >= 0) { buffer_json(to, ",'eta_s':%.0f", figures.left_s); }
     buffer_string(to, "}\n");
 }
 

@@ -44,8 +44,9 @@ static enum status print_story(struct session *session, const char *id, bool jso
     struct story story;
     TRY(story_read(session, id, OWN_ID_SEARCH, true, &story, err));
     if (json) {
-        answer_put_story(stdout, session, id, &story);
-        putchar('\n');
+        struct buffer line = {0};
+        answer_put_story(&line, session, id, &story);
+        TRY(print_json(&line, err));
     } else {
         print_bytes(stdout, id, strlen(id));
         printf(" in queue %s: %s\n", session->queue, story.status);
@@ -60,18 +61,15 @@ static enum status print_story(struct session *session, const char *id, bool jso
                                          : "its reply has expired, or it was never enqueued");
 }
 
-static enum status print_reply(struct session *session, const char *id, struct err *err)
+static enum status print_end(struct session *session, const char *id, struct err *err)
 {
     const struct resp_value *reply;
     struct place place;
     TRY(story_find(session, id, OWN_ID_SEARCH, &reply, &place, err));
-    if (reply) {
-        TRY(answer_put_reply(stdout, id, reply, err));
-        putchar('\n');
-        return STATUS_OK;
-    }
-    answer_put_place(stdout, id, &place);
-    putchar('\n');
+    if (reply) { return print_reply(id, reply, err); }
+    struct buffer line = {0};
+    answer_put_place(&line, id, &place);
+    TRY(print_json(&line, err));
     const char *why = place.denied ? "only an operator's login may ask where it is"
                       : strcmp(place.status, "dead") == 0
                           ? "it has expired, but there is a dead letter: sluice get --story"
@@ -101,7 +99,7 @@ static int run_get(struct invocation *invocation)
     enum status status = invocation_connect(&session, invocation, &err);
     if (status == STATUS_OK) {
         invocation_warn_unused(&session, invocation);
-        status = own->story ? print_story(&session, id, own->json, &err) : print_reply(&session, id, &err);
+        status = own->story ? print_story(&session, id, own->json, &err) : print_end(&session, id, &err);
     }
     session_close(&session);
     return status == STATUS_OK ? EX_OK : print_error(invocation, &err);

@@ -30,78 +30,71 @@ static const struct setting own_settings[] = {
 
 /* --- The description of the directory: a JSON object with a member on each line --- */
 
-static void print_text(const char *name, const char *text)
+static void put_text(struct buffer *to, const char *name, const char *text)
 {
-    printf(",\n  \"%s\": ", name);
-    json_put_text(stdout, text);
+    buffer_json(to, ",\n  %s: %s", name, text);
 }
 
-static void print_number(const char *name, double number)
+static void put_number(struct buffer *to, const char *name, double number)
 {
-    printf(",\n  \"%s\": %.12g", name, number);
+    buffer_json(to, ",\n  %s: %.12g", name, number);
 }
 
-static void print_tasks(const struct model_head *head)
+static void put_tasks(struct buffer *to, const struct model_head *head)
 {
-    printf(",\n  \"tasks\": [%s]", head->labels == 0   ? "\"embed\""
-                                   : head->labels == 1 ? "\"classify\", \"rerank\""
-                                                       : "\"classify\"");
+    buffer_json(to, ",\n  'tasks': [");
+    buffer_json(to, head->labels == 0 ? "'embed']" : head->labels == 1 ? "'classify', 'rerank']" : "'classify']");
     for (uint32_t i = 0; i < head->labels; i++) {
-        fputs(i == 0 ? ",\n  \"labels\": [" : ", ", stdout);
-        json_put_string(stdout, head->names[i], strlen(head->names[i]));
+        buffer_json(to, i == 0 ? ",\n  'labels': ['%s'" : ", '%s'", head->names[i]);
     }
-    if (head->labels > 0) { putchar(']'); }
+    if (head->labels > 0) { buffer_json(to, "]"); }
 }
 
-static void print_modules(const struct model *model)
+static void put_modules(struct buffer *to, const struct model *model)
 {
-    if (model->head.labels == 0) { print_text("pooling", pooling_name(model->pooling)); }
-    fputs(",\n  \"modules\": [", stdout);
+    if (model->head.labels == 0) { put_text(to, "pooling", pooling_name(model->pooling)); }
+    buffer_json(to, ",\n  'modules': [");
     for (uint32_t i = 0; i < model->module_count; i++) {
         const struct model_module *module = &model->modules[i];
-        printf("%s\"%s %u to %u\"", i == 0 ? "" : ", ", module_name(module->kind), module->inputs, module->outputs);
+        buffer_json(to, i == 0 ? "'%s %u to %u'" : ", '%s %u to %u'", module_name(module->kind), module->inputs,
+                    module->outputs);
     }
-    printf("],\n  \"normalize\": %s", model->normalize ? "true" : "false");
+    buffer_json(to, "],\n  'normalize': %hhd", model->normalize);
 }
 
-static void print_prompts(const struct model *model)
+static void put_prompts(struct buffer *to, const struct model *model)
 {
-    fputs(",\n  \"prompts\": {", stdout);
+    buffer_json(to, ",\n  'prompts': {");
     for (uint32_t i = 0; i < model->prompt_count; i++) {
-        const struct model_prompt *prompt = &model->prompts[i];
-        fputs(i == 0 ? "" : ", ", stdout);
-        json_put_string(stdout, prompt->name, strlen(prompt->name));
-        fputs(": ", stdout);
-        json_put_string(stdout, prompt->text, strlen(prompt->text));
+        buffer_json(to, i == 0 ? "'%s': '%s'" : ", '%s': '%s'", model->prompts[i].name, model->prompts[i].text);
     }
-    putchar('}');
-    print_text("prompt", model->prompt);
+    buffer_json(to, "}");
+    put_text(to, "prompt", model->prompt);
 }
 
-static void print_model(const struct model *model)
+static void put_model(struct buffer *to, const struct model *model)
 {
     static const char *const dtypes[] = {[DTYPE_F32] = "f32", [DTYPE_F16] = "f16", [DTYPE_BF16] = "bf16"};
-    fputs("{\n  \"model\": ", stdout);
-    json_put_text(stdout, model->name);
-    print_text("id", model->id);
-    print_text("family", model->family->model_type);
-    print_tasks(&model->head);
-    print_number("layers", model->layer_count);
-    print_number("hidden", model->hidden);
-    print_number("dims", model->dim);
-    print_number("max_tokens", model->max_tokens);
-    print_text("tokenizer", tokenizer_type(model->tokenizer));
-    print_number("vocabulary", tokenizer_vocabulary(model->tokenizer));
-    print_modules(model);
-    print_prompts(model);
-    print_text("words_dtype", dtypes[model->word_embeddings.dtype]);
-    print_text("layers_dtype", dtypes[model->layers[0].query.weight.dtype]);
+    buffer_json(to, "{\n  'model': %s", model->name);
+    put_text(to, "id", model->id);
+    put_text(to, "family", model->family->model_type);
+    put_tasks(to, &model->head);
+    put_number(to, "layers", model->layer_count);
+    put_number(to, "hidden", model->hidden);
+    put_number(to, "dims", model->dim);
+    put_number(to, "max_tokens", model->max_tokens);
+    put_text(to, "tokenizer", tokenizer_type(model->tokenizer));
+    put_number(to, "vocabulary", tokenizer_vocabulary(model->tokenizer));
+    put_modules(to, model);
+    put_prompts(to, model);
+    put_text(to, "words_dtype", dtypes[model->word_embeddings.dtype]);
+    put_text(to, "layers_dtype", dtypes[model->layers[0].query.weight.dtype]);
     for (uint32_t i = model->module_count; i-- > 0;) {
         if (model->modules[i].kind == MODULE_NORMALIZE) { continue; }
-        print_text("modules_dtype", dtypes[model->modules[i].weight.dtype]);
+        put_text(to, "modules_dtype", dtypes[model->modules[i].weight.dtype]);
         break;
     }
-    print_number("file_bytes", (double)model->weight_bytes);
+    put_number(to, "file_bytes", (double)model->weight_bytes);
 }
 
 /* --- The distance of its vectors from those of a file --- */
@@ -210,16 +203,17 @@ static enum status look_at_model(const struct own *own, const struct config *con
     struct engine *engine = devices_engine(devices, 0);
     struct comparison compare = {.own = own, .model = *model, .least = 1};
     if (own->reference) { TRY(compare_all(&compare, engine, err)); }
-    print_model(*model);
-    print_text("device", engine_device(engine));
-    print_text("precision", precision_name(engine_precision(engine)));
-    print_number("weight_bytes", (double)engine_weight_bytes(engine));
+    struct buffer line = {0};
+    put_model(&line, *model);
+    put_text(&line, "device", engine_device(engine));
+    put_text(&line, "precision", precision_name(engine_precision(engine)));
+    put_number(&line, "weight_bytes", (double)engine_weight_bytes(engine));
     if (own->reference) {
-        print_number("least_cosine", compare.least);
-        print_number("mean_cosine", compare.sum / (double)compare.count);
+        put_number(&line, "least_cosine", compare.least);
+        put_number(&line, "mean_cosine", compare.sum / (double)compare.count);
     }
-    puts("\n}");
-    return STATUS_OK;
+    buffer_json(&line, "\n}");
+    return print_json(&line, err);
 }
 
 static int run_model(struct invocation *invocation)

@@ -1,4 +1,5 @@
 /* Finds the texts whose vectors are nearest to that of a query. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +48,8 @@ struct found {
     const struct near_row *near;
     uint64_t document;
     uint64_t begin, end; /* bytes of the document's text; end UINT64_MAX: all of it */
-    char *text;          /* NULL: nothing */
-    size_t bytes;
+    struct buffer id, text;
+    bool has_id, has_text;
 };
 
 /* The state of a search. */
@@ -184,7 +185,7 @@ static enum status find_documents(struct search *search, bool *chunked, struct e
         uint64_t document = near->row, place[2] = {0, UINT64_MAX};
         good = good && (!documents || read_numbers(documents, documents_data, near->row, &document, 1)) &&
                (!documents || !chunks || read_numbers(chunks, chunks_data, near->row, place, 2));
-        search->found[i] = (struct found){near, document, place[0], place[1], NULL, 0};
+        search->found[i] = (struct found){.near = near, .document = document, .begin = place[0], .end = place[1]};
     }
     if (documents) { fclose(documents); }
     if (chunks) { fclose(chunks); }
@@ -205,47 +206,20 @@ static int by_rank(const void *left, const void *right)
     return (a->near > b->near) - (a->near < b->near);
 }
 
-/* Prints id and text of a document as members of an object, or for people: runs of white space as one blank, and only
- * the beginning of the text. */
-static void print_document(FILE *to, const struct document *document, bool json)
+static enum status keep_found(struct found *found, const struct document *document, struct err *err)
 {
-    bool has_text = document->code == ROW_OK || document->code == ROW_EMPTY_TEXT;
-    const char *text = document->text;
-    size_t length = has_text ? document->text_bytes : 0, at = 0, shown = 0;
-    char line[SHOWN_BYTES + 4];
-    if (json && document->id) { fprintf(to, ",\"id\":%.*s", (int)document->id_bytes, document->id); }
-    if (json && has_text) {
-        fputs(",\"text\":", to);
-        json_put_string(to, text, length);
-    }
-    if (json) { return; }
-    fputs(document->id ? "  " : "", to);
-    print_bytes(to, document->id, document->id ? document->id_bytes : 0);
-    for (; at < length && (shown < SHOWN_BYTES || ((unsigned char)text[at] & 0xc0) == 0x80); at++) {
-        bool white = memchr(" \t\r\n", text[at], 4);
-        if (!white || (shown > 0 && line[shown - 1] != ' ')) { line[shown++] = white ? ' ' : text[at]; }
-    }
-    fputs(shown > 0 ? "  " : "", to);
-    print_bytes(to, line, shown);
-    fputs(at < length ? " ..." : "", to);
-}
-
-static enum status keep_found(struct found *found, const struct document *document, bool json, struct err *err)
-{
-    struct document part = *document;
     bool whole = found->end == UINT64_MAX || document->code != ROW_OK;
     if (!whole && (found->begin > found->end || found->end > document->text_bytes)) {
         return err_set(err, STATUS_BAD_INPUT,
                        "row %llu ends at byte %llu of a text that has %zu: is the input the same?",
                        (unsigned long long)found->near->row, (unsigned long long)found->end, document->text_bytes);
     }
-    if (!whole) {
-        part.text += found->begin;
-        part.text_bytes = found->end - found->begin;
-    }
-    FILE *to = open_memstream(&found->text, &found->bytes);
-    if (to) { print_document(to, &part, json); }
-    bool kept = to && fclose(to) == 0;
+    size_t begin = whole ? 0 : found->begin, end = whole ? document->text_bytes : found->end;
+    found->has_id = document->id != NULL;
+    found->has_text = document->code == ROW_OK || document->code == ROW_EMPTY_TEXT;
+    if (found->has_id) { buffer_append(&found->id, document->id, document->id_bytes); }
+    if (found->has_text) { buffer_append(&found->text, document->text + begin, end - begin); }
+    bool kept = buffer_ok(&found->id) && buffer_ok(&found->text);
     return kept ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
 }
 
@@ -263,9 +237,7 @@ static enum status read_texts(struct search *search, uint64_t documents, struct 
     qsort(found, count, sizeof *found, by_document);
     for (; more; read += more) {
         TRY(source_next(search->source, &document, &more, err));
-        for (; more && at < count && found[at].document == read; at++) {
-            TRY(keep_found(&found[at], &document, search->own->json, err));
-        }
+        for (; more && at < count && found[at].document == read; at++) { TRY(keep_found(&found[at], &document, err)); }
     }
     TRY(source_check_fields(search->source, err));
     qsort(found, count, sizeof *found, by_rank);
@@ -294,20 +266,38 @@ static enum status run_search(struct search *search, const struct invocation *in
                          : err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
 }
 
-static void print_found(const struct found *found, bool json)
+static enum status print_object(const struct found *found, struct err *err)
 {
-    unsigned long long row = found->near->row, document = found->document;
-    double cosine = (double)found->near->cosine;
-    if (json) {
-        printf("{\"row\":%llu,\"cosine\":%.6f,\"document\":%llu", row, cosine, document);
-        if (found->end != UINT64_MAX) {
-            printf(",\"start\":%llu,\"end\":%llu", (unsigned long long)found->begin, (unsigned long long)found->end);
-        }
-    } else {
-        printf("%7.4f  %llu", cosine, row);
+    struct buffer line = {0};
+    buffer_json(&line, "{'row':%" PRIu64 ",'cosine':%.6f,'document':%" PRIu64, found->near->row,
+                (double)found->near->cosine, found->document);
+    if (found->end != UINT64_MAX) {
+        buffer_json(&line, ",'start':%" PRIu64 ",'end':%" PRIu64, found->begin, found->end);
     }
-    if (found->text) { fwrite(found->text, 1, found->bytes, stdout); }
-    puts(json ? "}" : "");
+    if (found->has_id) {
+        buffer_json(&line, ",'id':");
+        buffer_append(&line, found->id.data, found->id.length);
+    }
+    if (found->has_text) { buffer_json(&line, ",'text':%.*s", (int)found->text.length, found->text.data); }
+    buffer_json(&line, "}");
+    return print_json(&line, err);
+}
+
+/* Prints a line for people: runs of white space as one blank, and only the beginning of the text. */
+static void print_found(const struct found *found)
+{
+    const char *text = found->text.data;
+    size_t at = 0, shown = 0;
+    char line[SHOWN_BYTES + 4];
+    printf("%7.4f  %" PRIu64 "%s", (double)found->near->cosine, found->near->row, found->has_id ? "  " : "");
+    print_bytes(stdout, found->id.data, found->id.length);
+    for (; at < found->text.length && (shown < SHOWN_BYTES || ((unsigned char)text[at] & 0xc0) == 0x80); at++) {
+        bool white = memchr(" \t\r\n", text[at], 4);
+        if (!white || (shown > 0 && line[shown - 1] != ' ')) { line[shown++] = white ? ' ' : text[at]; }
+    }
+    fputs(shown > 0 ? "  " : "", stdout);
+    print_bytes(stdout, line, shown);
+    puts(at < found->text.length ? " ..." : "");
 }
 
 static int run_similar(struct invocation *invocation)
@@ -317,8 +307,13 @@ static int run_similar(struct invocation *invocation)
     struct err err;
     enum status status = run_search(&search, invocation, &err);
     for (uint32_t i = 0; search.found && i < nearest->count; i++) {
-        if (status == STATUS_OK) { print_found(&search.found[i], search.own->json); }
-        free(search.found[i].text);
+        if (status == STATUS_OK && search.own->json) {
+            status = print_object(&search.found[i], &err);
+        } else if (status == STATUS_OK) {
+            print_found(&search.found[i]);
+        }
+        buffer_free(&search.found[i].id);
+        buffer_free(&search.found[i].text);
     }
     if (status == STATUS_OK && nearest->skipped > 0) {
         fprintf(stderr, "sluice similar: %llu of %llu rows have no vector and were left out\n",

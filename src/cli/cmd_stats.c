@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/invocation.h"
 #include "cli/print.h"
 #include "operator/answers.h"
@@ -92,12 +93,13 @@ static enum status print_stats(struct session *session, const struct invocation 
     heartbeats_free(&heartbeats);
     if (status) { return status; }
     if (own->json) {
-        putchar('{');
-        answer_put_counts(stdout, session, &counts);
-        puts("}");
-    } else {
-        print_text(session, &counts);
+        struct buffer line = {0};
+        buffer_json(&line, "{");
+        answer_put_counts(&line, session, &counts);
+        buffer_json(&line, "}");
+        return print_json(&line, err);
     }
+    print_text(session, &counts);
     return STATUS_OK;
 }
 

@@ -231,9 +231,7 @@ static enum status wait_reply(struct submission *submission, const char *name, s
                        id, (long long)submission->own->timeout_s, submission->session.queue, id);
     }
     submission->failed += !resp_equals(end, "done");
-    TRY(answer_put_reply(stdout, id, reply, err));
-    putchar('\n');
-    return STATUS_OK;
+    return print_reply(id, reply, err);
 }
 
 /* Receives the ids of all requests sent, and with --wait the replies. */

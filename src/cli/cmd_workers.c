@@ -54,9 +54,9 @@ static enum status list_workers(struct session *session, const struct heartbeats
 {
     struct pause pause;
     if (json) {
-        answer_put_workers(stdout, session, heartbeats);
-        putchar('\n');
-        return STATUS_OK;
+        struct buffer line = {0};
+        answer_put_workers(&line, session, heartbeats);
+        return print_json(&line, err);
     }
     for (size_t i = 0; i < heartbeats->count; i++) { print_worker(&heartbeats->lines[i]); }
     if (heartbeats->count == 0) { printf("no worker has joined queue %s\n", session->queue); }

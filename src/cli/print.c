@@ -5,6 +5,7 @@
 
 #include "base/duration.h"
 #include "base/utf8.h"
+#include "operator/answers.h"
 
 void print_bytes(FILE *to, const char *bytes, size_t length)
 {
@@ -53,4 +54,22 @@ void print_pause(FILE *to, const struct pause *pause, uint64_t now_ms)
         fputs(": ", to);
         print_bytes(to, pause->why, strlen(pause->why));
     }
+}
+
+enum status print_json(struct buffer *line, struct err *err)
+{
+    buffer_string(line, "\n");
+    bool good = buffer_ok(line);
+    if (good) { fwrite(line->data, 1, line->length, stdout); }
+    buffer_free(line);
+    return good ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a line");
+}
+
+enum status print_reply(const char *id, const struct resp_value *reply, struct err *err)
+{
+    struct buffer line = {0};
+    enum status status = answer_put_reply(&line, id, reply, err);
+    if (status == STATUS_OK) { return print_json(&line, err); }
+    buffer_free(&line);
+    return status;
 }

@@ -81,7 +81,7 @@ static bool is_lost(enum status status)
 
 /* Writes the queues of this Redis that the daemon does not serve, with an error in place of the counts if one cannot be
  * read; then why the list may leave some out. */
-static enum status list_others(struct admin *admin, struct admin_job *job, struct session *session, FILE *to,
+static enum status list_others(struct admin *admin, struct admin_job *job, struct session *session, struct buffer *to,
                                struct err *err)
 {
     if (clock_now_ms() >= admin->walk.rests_until_ms) {
@@ -98,28 +98,29 @@ static enum status list_others(struct admin *admin, struct admin_job *job, struc
         if (served) { continue; }
         session->queue = names->items[i];
         job->queue = NULL;
-        putc(',', to);
+        buffer_json(to, ",");
         enum status status = job->route->handle(job, session, to, err);
         if (is_lost(status)) { return status; }
         if (status == STATUS_OK) { continue; }
         (void)add_remedy(admin, session->queue, false, err);
-        json_print(to, "{'served':false,'queue':%s,'error':%s}", session->queue, err->message);
+        buffer_json(to, "{'served':false,'queue':%s,'error':%s}", session->queue, err->message);
     }
-    json_print(to, "],'left_out':");
+    buffer_json(to, "],'left_out':");
     session->queue = admin->options.consumers[0].config->queue;
     if (admin->walk_failed.status != STATUS_OK) {
         struct err why = admin->walk_failed;
         (void)add_remedy(admin, session->queue, true, &why);
-        json_put_text(to, why.message);
+        buffer_json(to, "%s", why.message);
     } else {
-        json_put_text(to, !admin->walk.whole ? "the search for other queues goes on"
-                          : names->more      ? "there are more queues; these are the first by name"
-                                             : "");
+        buffer_json(to, "%s",
+                    !admin->walk.whole ? "the search for other queues goes on"
+                    : names->more      ? "there are more queues; these are the first by name"
+                                       : "");
     }
     return STATUS_OK;
 }
 
-static enum status handle_job(struct admin *admin, struct admin_job *job, FILE *to, struct err *err)
+static enum status handle_job(struct admin *admin, struct admin_job *job, struct buffer *to, struct err *err)
 {
     struct session session = {.address = {.user = admin->options.address->user}}; /* borrowed; a pause is in its name */
     TRY(connect_to_redis(admin, &session, err));
@@ -130,25 +131,25 @@ static enum status handle_job(struct admin *admin, struct admin_job *job, FILE *
         if (!exists && status == STATUS_OK) {
             return err_set(err, STATUS_NOT_FOUND, "this Redis has no queue %s", job->name);
         }
-        fputs(job->route->all ? "{\"queues\":[" : "", to);
+        buffer_json(to, job->route->all ? "{'queues':[" : "");
         if (status == STATUS_OK) { status = job->route->handle(job, &session, to, err); }
-        fputs(job->route->all ? "]}" : "", to);
+        buffer_json(to, job->route->all ? "]}" : "");
         return status == STATUS_OK ? status : add_remedy(admin, job->name, job->queue != NULL, err);
     }
-    fputs("{\"queues\":[", to);
+    buffer_json(to, "{'queues':[");
     for (size_t i = 0; i < admin->options.queue_count; i++) {
         job->queue = &admin->options.consumers[i];
         session.queue = job->queue->config->queue;
-        fputs(i == 0 ? "" : ",", to);
+        buffer_json(to, ",");
         enum status status = job->route->handle(job, &session, to, err);
         if (status != STATUS_OK) { return add_remedy(admin, session.queue, true, err); }
     }
     if (job->route->others) {
         TRY(list_others(admin, job, &session, to, err));
     } else {
-        putc(']', to);
+        buffer_json(to, "]");
     }
-    putc('}', to);
+    buffer_json(to, "}");
     return STATUS_OK;
 }
 
@@ -167,12 +168,11 @@ static void answer_job(void *context, void *item)
     struct admin_job *job = item;
     struct err err = {0};
     enum status status = STATUS_UNAVAILABLE;
-    FILE *to = open_memstream(&job->text, &job->length);
     job->status = 200;
-    if (!to || admin->closing || clock_now_ms() > job->since_ms + PATIENCE_MS) {
+    if (admin->closing || clock_now_ms() > job->since_ms + PATIENCE_MS) {
         (void)err_set(&err, status, "too much is asked at once");
     } else {
-        status = handle_job(admin, job, to, &err);
+        status = handle_job(admin, job, &job->answer, &err);
         bool usable =
             status == STATUS_OK || status == STATUS_BAD_INPUT || status == STATUS_NOT_FOUND || status == STATUS_DENIED;
         if (!usable) {
@@ -180,19 +180,17 @@ static void answer_job(void *context, void *item)
             admin->client = NULL;
         }
     }
-    if (status == STATUS_OK) { putc('\n', to); }
-    bool written = to && fclose(to) == 0, large = written && status == STATUS_OK && job->length > ANSWER_BYTES;
+    buffer_string(&job->answer, "\n");
+    bool written = buffer_ok(&job->answer), large = job->answer.length > ANSWER_BYTES;
     if (status == STATUS_OK && written && !large) { return; }
-    job->status = large ? 413 : status == STATUS_OK ? 503 : status_of(status);
-    free(job->text);
-    struct buffer body = {0};
-    http_error(&body, job->status,
-               large                 ? "the answer is larger than 4 MiB"
-               : status == STATUS_OK ? "no memory"
-                                     : err.message);
-    if (!buffer_ok(&body)) { buffer_free(&body); }
-    job->text = body.data;
-    job->length = body.length;
+    if (status == STATUS_OK) {
+        job->status = written ? 413 : 503;
+        (void)err_set(&err, status, written ? "the answer is larger than 4 MiB" : "no memory");
+    } else {
+        job->status = status_of(status);
+    }
+    buffer_free(&job->answer);
+    http_error(&job->answer, job->status, err.message);
 }
 
 /* ---- the I/O thread ---- */
@@ -298,8 +296,7 @@ void admin_take(struct admin *admin, struct http *http)
             log_info("admin", log_str("path", job->route->path), log_str("queue", job->name), log_str("what", what),
                      log_int("status", job->status));
         }
-        struct buffer body = {.data = job->text, .length = job->text ? job->length : 0, .broken = !job->text};
-        http_answer(http, job->number, job->status, &body);
+        http_answer(http, job->number, job->status, &job->answer);
         admin_job_free(job);
     }
 }

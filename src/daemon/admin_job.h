@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/buffer.h"
 #include "base/err.h"
@@ -43,12 +42,11 @@ struct admin_job {
     const struct consumer *queue; /* NULL: all, or one that this daemon does not serve */
     char *values[PARAMS];         /* TEXT: decoded, without a NUL in it; else as JSON. NULL: not given */
     int status;
-    char *text; /* the answer, [length] */
-    size_t length;
+    struct buffer answer;
 };
 
 /* Does a job, and writes the answer. Sets job->status unless it is 200. */
-typedef enum status handler_fn(struct admin_job *job, struct session *session, FILE *to, struct err *err);
+typedef enum status handler_fn(struct admin_job *job, struct session *session, struct buffer *to, struct err *err);
 
 struct route {
     const char *path;

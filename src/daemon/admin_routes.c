@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,29 +26,26 @@ enum {
 
 /* ---- reading ---- */
 
-static enum status get_queues(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status get_queues(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     struct queue_counts counts;
     struct heartbeats heartbeats;
     enum status status = counts_read(session, &counts, &heartbeats, err);
     heartbeats_free(&heartbeats);
     TRY(status);
-    json_print(to, "{'served':%hhd,'model':%s,'tasks':", job->queue != NULL, job->queue ? job->queue->model->name : "");
-    fputs(job->queue ? "[" : "null", to);
-    const char *between = "";
+    buffer_json(to, "{'served':%hhd,'model':%s,'tasks':", job->queue != NULL,
+                job->queue ? job->queue->model->name : "");
+    buffer_json(to, job->queue ? "[" : "null");
     for (int task = 0; job->queue && task < TASK_COUNT; task++) {
-        if (!head_does(&job->queue->model->head, (enum request_task)task)) { continue; }
-        fputs(between, to);
-        json_put_text(to, task_names[task]);
-        between = ",";
+        if (head_does(&job->queue->model->head, (enum request_task)task)) { buffer_json(to, ",%s", task_names[task]); }
     }
-    fputs(job->queue ? "]," : ",", to);
+    buffer_json(to, job->queue ? "]" : "");
     answer_put_counts(to, session, &counts);
-    putc('}', to);
+    buffer_json(to, "}");
     return STATUS_OK;
 }
 
-static enum status get_workers(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status get_workers(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     (void)job;
     struct heartbeats heartbeats;
@@ -60,7 +58,7 @@ static enum status get_workers(struct admin_job *job, struct session *session, F
 /* A walk through dead letters. */
 struct walk {
     struct session *session;
-    FILE *to;
+    struct buffer *to;
     uint64_t done, kept;
     char digest[SCRIPT_DIGEST + 1];
 };
@@ -69,7 +67,7 @@ static enum status list_letter(void *context, const struct letter *letter, struc
 {
     (void)err;
     struct walk *walk = context;
-    fputs(walk->done++ == 0 ? "" : ",", walk->to);
+    buffer_json(walk->to, ",");
     answer_put_letter(walk->to, walk->session, letter);
     return STATUS_OK;
 }
@@ -78,16 +76,15 @@ static enum status show_letter(void *context, const struct letter *letter, struc
 {
     (void)err;
     struct walk *walk = context;
-    json_print(walk->to, "{'queue':%s,'letter':%s,'age_ms':%" PRIu64 ",'fields':[", walk->session->queue, letter->id,
-               letter->age_ms);
+    buffer_json(walk->to, "{'queue':%s,'letter':%s,'age_ms':%" PRIu64 ",'fields':[", walk->session->queue, letter->id,
+                letter->age_ms);
     for (size_t i = 0; i + 1 < letter->fields->count; i += 2) {
         const struct resp_value *name = &letter->fields->items[i], *value = name + 1;
-        fputs(i == 0 ? "" : ",", walk->to);
-        json_print(walk->to, "{'name':%.*s,'value':%.*s,'bytes':%zu}", (int)name->length, session_text(name),
-                   (int)(value->length < VALUE_BYTES ? value->length : VALUE_BYTES), session_text(value),
-                   value->length);
+        buffer_json(walk->to, ",{'name':%.*s,'value':%.*s,'bytes':%zu}", (int)name->length, session_text(name),
+                    (int)(value->length < VALUE_BYTES ? value->length : VALUE_BYTES), session_text(value),
+                    value->length);
     }
-    fputs("]}", walk->to);
+    buffer_json(walk->to, "]}");
     return STATUS_OK;
 }
 
@@ -105,20 +102,20 @@ static enum status check_letter(const struct admin_job *job, struct err *err)
     return STATUS_OK;
 }
 
-static enum status get_dead(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status get_dead(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     char next[LETTER_CURSOR];
     const struct letter_filter filter = {.search = job->values[PARAM_search]};
     struct walk walk = {.session = session, .to = to};
     TRY(check_letter(job, err));
     if (job->values[PARAM_letter]) { return letters_one(session, job->values[PARAM_letter], &walk, show_letter, err); }
-    json_print(to, "{'queue':%s,'letters':[", session->queue);
+    buffer_json(to, "{'queue':%s,'letters':[", session->queue);
     TRY(letters_page(session, &filter, true, job->values[PARAM_cursor], next, &walk, list_letter, err));
-    json_print(to, "],'next':%s}", next);
+    buffer_json(to, "],'next':%s}", next);
     return STATUS_OK;
 }
 
-static enum status get_later(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status get_later(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     char key[SESSION_KEY], first[24], last[24], next[24] = "";
     const char *cursor = job->values[PARAM_cursor] ? job->values[PARAM_cursor] : "0";
@@ -131,23 +128,23 @@ static enum status get_later(struct admin_job *job, struct session *session, FIL
     snprintf(last, sizeof last, "%lu", from + LATER_PAGE - 1);
     TRY(SESSION_ASK(session, &page, err, "ZRANGE", session_key(session, "later", "", key), first, last, "WITHSCORES"));
     if (page->count == 2 * LATER_PAGE) { snprintf(next, sizeof next, "%lu", from + LATER_PAGE); }
-    json_print(to, "{'queue':%s,'at':%" PRIu64 ",'requests':[", session->queue, session->redis_ms);
+    buffer_json(to, "{'queue':%s,'at':%" PRIu64 ",'requests':[", session->queue, session->redis_ms);
     for (size_t i = 0; i + 1 < page->count; i += 2) {
         const char *name = session_text(&page->items[i]);
         enum request_class class;
         struct entry_id entry;
         bool named = request_name_parse(name, page->items[i].length, &class, &entry);
         double due = strtod(session_text(&page->items[i + 1]), NULL);
-        fputs(i == 0 ? "" : ",", to);
-        json_print(to, "{'request':%.*s,'class':%s,'due_at':%" PRIu64 "}", (int)page->items[i].length, name,
-                   named ? class_names[class] : "", due >= 0 && due < 1e15 ? (uint64_t)llround(due) : 0);
+        buffer_json(to, ",{'request':%.*s,'class':%s,'due_at':%" PRIu64 "}", (int)page->items[i].length, name,
+                    named ? class_names[class] : "", due >= 0 && due < 1e15 ? (uint64_t)llround(due) : 0);
     }
-    json_print(to, "],'next':%s}", next);
+    buffer_json(to, "],'next':%s}", next);
     return STATUS_OK;
 }
 
 /* Writes one request of lua/list. */
-static enum status put_listed(FILE *to, const struct session *session, const struct resp_value *one, struct err *err)
+static enum status put_listed(struct buffer *to, const struct session *session, const struct resp_value *one,
+                              struct err *err)
 {
     enum { NAME, CONSUMER, IDLE, DELIVERIES, BYTES, FACTS };
     if (one->type != RESP_ARRAY || one->count < FACTS) {
@@ -162,15 +159,15 @@ static enum status put_listed(FILE *to, const struct session *session, const str
     uint64_t since_ms = named ? submitted.ms : 0;
     if (facts[DELIVERIES].integer > 0) { since_ms = session->redis_ms - (uint64_t)facts[IDLE].integer; }
     if (!text) { text = resp_field(&fields, "inputs"); }
-    json_print(to, "{'request':%s,'worker':", session_text(&facts[NAME]));
+    buffer_json(to, ",{'request':%s,'worker':", session_text(&facts[NAME]));
     if (facts[CONSUMER].length > 0) {
-        json_put_string(to, facts[CONSUMER].bytes, facts[CONSUMER].length); /* a tool may use any bytes as its name */
+        buffer_json(to, "%.*s", (int)facts[CONSUMER].length, facts[CONSUMER].bytes); /* a tool may use any bytes */
     } else {
-        fputs("null", to);
+        buffer_json(to, "null");
     }
-    json_print(to, ",'since':%" PRIu64 ",'deliveries':%lld,'bytes':%lld,'id':%s,'tenant':%s,'text':%.*s}", since_ms,
-               facts[DELIVERIES].integer, facts[BYTES].integer, session_text(resp_field(&fields, "id")),
-               session_text(resp_field(&fields, "tenant")), text ? (int)text->length : 0, session_text(text));
+    buffer_json(to, ",'since':%" PRIu64 ",'deliveries':%lld,'bytes':%lld,'id':%s,'tenant':%s,'text':%.*s}", since_ms,
+                facts[DELIVERIES].integer, facts[BYTES].integer, session_text(resp_field(&fields, "id")),
+                session_text(resp_field(&fields, "tenant")), text ? (int)text->length : 0, session_text(text));
     return STATUS_OK;
 }
 
@@ -189,7 +186,7 @@ static enum status check_list(const struct admin_job *job, enum request_class *c
     return STATUS_OK;
 }
 
-static enum status get_requests(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status get_requests(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     char digest[SCRIPT_DIGEST + 1], stream[SESSION_KEY], trouble[SESSION_KEY];
     const char *cursor = job->values[PARAM_cursor] ? job->values[PARAM_cursor] : "";
@@ -199,16 +196,13 @@ static enum status get_requests(struct admin_job *job, struct session *session, 
     TRY(session_load(session, SCRIPT_LIST, digest, err));
     TRY(SESSION_ASK(session, &list, err, "EVALSHA", digest, "2", session_key(session, class_streams[class], "", stream),
                     session_key(session, "trouble", "", trouble), job->values[PARAM_state], cursor));
-    json_print(to, "{'queue':%s,'at':%" PRIu64 ",'requests':[", session->queue, session->redis_ms);
-    for (size_t i = 1; i < list->count; i++) {
-        fputs(i == 1 ? "" : ",", to);
-        TRY(put_listed(to, session, &list->items[i], err));
-    }
-    json_print(to, "],'next':%s}", list->count > 0 ? session_text(&list->items[0]) : "");
+    buffer_json(to, "{'queue':%s,'at':%" PRIu64 ",'requests':[", session->queue, session->redis_ms);
+    for (size_t i = 1; i < list->count; i++) { TRY(put_listed(to, session, &list->items[i], err)); }
+    buffer_json(to, "],'next':%s}", list->count > 0 ? session_text(&list->items[0]) : "");
     return STATUS_OK;
 }
 
-static enum status get_request(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status get_request(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     const struct resp_value *reply;
     struct place place;
@@ -219,7 +213,7 @@ static enum status get_request(struct admin_job *job, struct session *session, F
     return STATUS_OK;
 }
 
-static enum status get_story(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status get_story(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     struct story story;
     TRY(story_read(session, job->values[PARAM_id], SEARCH_MAX, true, &story, err));
@@ -232,7 +226,7 @@ static int answer_history(struct admin_job *job, struct buffer *body)
     const char *since = job->values[PARAM_since] ? job->values[PARAM_since] : "0";
     if (strspn(since, "0123456789") != strlen(since)) { return http_error(body, 400, "since is not a time in ms"); }
     if (!job->queue) { return http_error(body, 404, "only the daemons that serve a queue keep its history"); }
-    buffer_format(body, "{\"queue\":\"%s\",", job->name);
+    buffer_json(body, "{'queue':%s", job->name);
     history_put(job->history, strtoull(since, NULL, 10), body);
     buffer_string(body, "}\n");
     return 200;
@@ -240,14 +234,14 @@ static int answer_history(struct admin_job *job, struct buffer *body)
 
 /* ---- changing ---- */
 
-static void put_pause(FILE *to, const struct session *session, const struct pause *pause, bool changed)
+static void put_pause(struct buffer *to, const struct session *session, const struct pause *pause, bool changed)
 {
-    json_print(to, "{'queue':%s,", session->queue);
+    buffer_json(to, "{'queue':%s", session->queue);
     answer_put_pause(to, pause);
-    json_print(to, ",'changed':%hhd}", changed);
+    buffer_json(to, ",'changed':%hhd}", changed);
 }
 
-static enum status post_pause(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status post_pause(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     const char *span = job->values[PARAM_for], *why = job->values[PARAM_why];
     uint64_t for_ms = 0;
@@ -261,7 +255,7 @@ static enum status post_pause(struct admin_job *job, struct session *session, FI
     return STATUS_OK;
 }
 
-static enum status post_resume(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status post_resume(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     (void)job;
     bool changed;
@@ -270,22 +264,19 @@ static enum status post_resume(struct admin_job *job, struct session *session, F
     return STATUS_OK;
 }
 
-static enum status post_caps(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status post_caps(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     static const enum param members[CAPS] = {PARAM_high, PARAM_normal, PARAM_low, PARAM_later};
     long long caps[CAPS];
     for (int i = 0; i < CAPS; i++) { caps[i] = job->values[members[i]] ? atoll(job->values[members[i]]) : -1; }
     TRY(order_caps(session, caps, err));
-    json_print(to, "{'queue':%s,'caps':{", session->queue);
-    for (int i = 0; i < CAPS; i++) {
-        fputs(i == 0 ? "" : ",", to);
-        json_print(to, "%s:%+lld", cap_names[i], caps[i] > 0 ? caps[i] : -1);
-    }
-    fputs("}}", to);
+    buffer_json(to, "{'queue':%s,'caps':{", session->queue);
+    for (int i = 0; i < CAPS; i++) { buffer_json(to, ",%s:%+lld", cap_names[i], caps[i] > 0 ? caps[i] : -1); }
+    buffer_json(to, "}}");
     return STATUS_OK;
 }
 
-static enum status post_worker(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status post_worker(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     const char *worker = job->values[PARAM_worker], *order = job->values[PARAM_order];
     struct heartbeats heartbeats;
@@ -296,11 +287,11 @@ static enum status post_worker(struct admin_job *job, struct session *session, F
     TRY(status);
     if (!alive) { return err_set(err, STATUS_NOT_FOUND, "no such worker is alive on queue %s", session->queue); }
     TRY(order_worker(session, worker, order, err));
-    json_print(to, "{'queue':%s,'worker':%s,'order':%s}", session->queue, worker, order);
+    buffer_json(to, "{'queue':%s,'worker':%s,'order':%s}", session->queue, worker, order);
     return STATUS_OK;
 }
 
-static enum status post_cancel(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status post_cancel(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     struct own_id_found found;
     TRY(own_id_cancel(session, job->values[PARAM_id], SEARCH_MAX, &found, err));
@@ -308,9 +299,9 @@ static enum status post_cancel(struct admin_job *job, struct session *session, F
         return err_set(err, STATUS_NOT_FOUND, "no unfinished request has this id%s",
                        found.more ? ", as far as they were searched: there are too many" : "");
     }
-    json_print(to, "{'queue':%s,'id':%s,'requests':[", session->queue, job->values[PARAM_id]);
-    for (size_t i = 0; i < found.count; i++) { json_print(to, i == 0 ? "%s" : ",%s", found.names[i]); }
-    json_print(to, "],'more':%hhd}", found.more);
+    buffer_json(to, "{'queue':%s,'id':%s,'requests':[", session->queue, job->values[PARAM_id]);
+    for (size_t i = 0; i < found.count; i++) { buffer_json(to, ",%s", found.names[i]); }
+    buffer_json(to, "],'more':%hhd}", found.more);
     return STATUS_OK;
 }
 
@@ -334,7 +325,7 @@ static enum status requeue_letter(void *context, const struct letter *letter, st
     return STATUS_OK;
 }
 
-static enum status post_dead(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status post_dead(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     bool requeue = strcmp(job->route->path, "/api/dead/requeue") == 0;
     char next[LETTER_CURSOR] = "", **values = job->values;
@@ -348,13 +339,13 @@ static enum status post_dead(struct admin_job *job, struct session *session, FIL
     letter_visit_fn *visit = requeue ? requeue_letter : delete_letter;
     TRY(values[PARAM_letter] ? letters_one(session, values[PARAM_letter], &walk, visit, err)
                              : letters_page(session, &filter, false, values[PARAM_cursor], next, &walk, visit, err));
-    json_print(to, "{'queue':%s,%s:%" PRIu64, session->queue, requeue ? "requeued" : "deleted", walk.done);
-    if (requeue) { json_print(to, ",'kept':%" PRIu64, walk.kept); }
-    json_print(to, ",'next':%s}", next);
+    buffer_json(to, "{'queue':%s,%s:%" PRIu64, session->queue, requeue ? "requeued" : "deleted", walk.done);
+    if (requeue) { buffer_json(to, ",'kept':%" PRIu64, walk.kept); }
+    buffer_json(to, ",'next':%s}", next);
     return STATUS_OK;
 }
 
-static enum status post_try(struct admin_job *job, struct session *session, FILE *to, struct err *err)
+static enum status post_try(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
     char key[SESSION_KEY], name[REQUEST_NAME_MAX], ttl[8], expires[16];
     const struct resp_value *reply;

@@ -2,11 +2,9 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 #include "base/duration.h"
-
-enum { POINT_TEXT = 256 };
+#include "base/json.h"
 
 static float divide_or_nan(double part, double whole)
 {
@@ -72,33 +70,18 @@ void history_add(struct history *history, const struct history_sample *now)
     history->last = *now;
 }
 
-/* A point as an array. Returns its length. Shapes: line [POINT_TEXT]. */
-static size_t print_point(char *line, const struct history_point *point)
-{
-#define VALUE(name) point->name,
-    const float values[] = {HISTORY_VALUES(VALUE)};
-    size_t length = (size_t)snprintf(line, POINT_TEXT, "[%" PRIu64, point->at_ms);
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        char *to = line + length;
-        length += (size_t)(isfinite(values[i]) ? snprintf(to, POINT_TEXT - length, ",%.4g", (double)values[i])
-                                               : snprintf(to, POINT_TEXT - length, ",null"));
-    }
-    line[length++] = ']';
-    return length;
-}
-
 void history_put(const struct history *history, uint64_t since_ms, struct buffer *to)
 {
-#define NAME(name) ",\"" #name "\""
-    buffer_format(to, "\"every_ms\":%d,\"names\":[\"at\"" HISTORY_VALUES(NAME) "],\"points\":[", HISTORY_STEP_S * 1000);
-    const char *between = "";
-    char line[POINT_TEXT];
+#define NAME(name) ",'" #name "'"
+#define VALUE(name) (double)point->name,
+    buffer_json(to, ",'every_ms':%d,'names':['at'" HISTORY_VALUES(NAME) "],'points':[", HISTORY_STEP_S * 1000);
     for (size_t at = history->count > HISTORY_POINTS ? history->count - HISTORY_POINTS : 0; at < history->count; at++) {
         const struct history_point *point = &history->points[at % HISTORY_POINTS];
+        const double values[] = {HISTORY_VALUES(VALUE)};
         if (point->at_ms <= since_ms) { continue; }
-        buffer_string(to, between);
-        buffer_append(to, line, print_point(line, point));
-        between = ",";
+        buffer_json(to, ",[%" PRIu64, point->at_ms);
+        for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) { buffer_json(to, ",%.4g", values[i]); }
+        buffer_json(to, "]");
     }
-    buffer_string(to, "]");
+    buffer_json(to, "]");
 }

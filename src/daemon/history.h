@@ -55,7 +55,8 @@ struct history {
 /* Adds the point between the sample before and this one; the first sample makes none. */
 void history_add(struct history *history, const struct history_sample *now);
 
-/* Appends the points after since_ms, the oldest first, as members of a JSON object: "every_ms", "names", "points". */
+/* Appends the points after since_ms, the oldest first, as members of a JSON object after a comma: "every_ms", "names",
+ * "points". */
 void history_put(const struct history *history, uint64_t since_ms, struct buffer *to);
 
 #endif

@@ -121,9 +121,7 @@ static void send_response(struct client *client, int status, const char *type, c
 
 int http_error(struct buffer *body, int status, const char *error)
 {
-    buffer_string(body, "{\"error\":");
-    buffer_json_string(body, error, strlen(error));
-    buffer_string(body, "}\n");
+    buffer_json(body, "{'error':'%s'}\n", error);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "daemon/monitor.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "daemon/admin.h"
@@ -108,9 +110,8 @@ static int answer_depth(void *context, const struct http_request *request, struc
         unread += look->unread[c];
         running += look->pending[c];
     }
-    buffer_format(body, "{\"queue\":\"%s\",\"depth\":%llu,\"unread\":%llu,\"running\":%llu,\"due\":%llu}\n",
-                  consumer->config->queue, (unsigned long long)(unread + running + look->due),
-                  (unsigned long long)unread, (unsigned long long)running, (unsigned long long)look->due);
+    buffer_json(body, "{'queue':%s,'depth':%" PRIu64 ",'unread':%" PRIu64 ",'running':%" PRIu64 ",'due':%" PRIu64 "}\n",
+                consumer->config->queue, unread + running + look->due, unread, running, look->due);
     return 200;
 }
 

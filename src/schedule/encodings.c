@@ -25,16 +25,10 @@ static size_t json_room(const struct vector_run *run)
 /* Shapes: one text is an array, `inputs` are an array of arrays. */
 static char *put_json_vectors(const struct vector_run *run, char *to)
 {
-    const float *next = run->floats;
     if (run->nested) { *to++ = '['; }
     for (uint32_t r = 0; r < run->rows; r++) {
         if (r > 0) { *to++ = ','; }
-        *to++ = '[';
-        for (uint32_t i = 0; i < run->dims; i++) {
-            if (i > 0) { *to++ = ','; }
-            to += float_text_put(to, *next++);
-        }
-        *to++ = ']';
+        to = float_list_put(to, run->floats + (size_t)r * run->dims, run->dims);
     }
     if (run->nested) { *to++ = ']'; }
     return to;

@@ -842,7 +842,7 @@ static void keep_text(struct source *source, struct document *out)
         return;
     }
     kept->length = 0;
-    buffer_string(kept, ",\"text\":");
+    buffer_json(kept, ",'text':");
     if (out->code == ROW_OK) {
         buffer_json_string(kept, out->text, out->text_bytes);
     } else {

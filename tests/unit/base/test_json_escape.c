@@ -2,11 +2,19 @@
  * copied unchanged. */
 #include "harness.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/json.h"
 #include "base/utf8.h"
+
+/* Compares, and frees the buffer. */
+#define ASSERT_HOLDS(to, expected)                                                                                     \
+    do {                                                                                                               \
+        buffer_append(to, "", 1);                                                                                      \
+        assert_string_equal((to)->data, expected);                                                                     \
+        buffer_free(to);                                                                                               \
+    } while (0)
 
 /* Returns the escape and its bytes; `*taken` is its length in the text. */
 static enum json_escape read_one(const char *text, char utf8[4], size_t *length, size_t *taken)
@@ -83,25 +91,43 @@ TEST(values_as_they_are)
     assert_false(json_valid(deep, sizeof deep - 1));
 
     static const char value[] = "[\n\"a\xc2\x9b\x7f\\n\",\t1]";
-    char *text;
-    size_t length;
-    FILE *to = open_memstream(&text, &length);
-    assert_true(json_put_value(to, value, sizeof value - 1));
-    assert_false(json_put_value(to, "[1", 2));
-    fclose(to);
-    assert_string_equal(text, "[\"a\\u009b\\u007f\\n\",1]");
-    free(text);
+    struct buffer to = {0};
+    assert_true(buffer_json_value(&to, value, sizeof value - 1));
+    assert_false(buffer_json_value(&to, "[1", 2));
+    ASSERT_HOLDS(&to, "[\"a\\u009b\\u007f\\n\",1]");
 }
 
 TEST(printed_by_a_format)
 {
-    char *text;
-    size_t length;
-    FILE *to = open_memstream(&text, &length);
-    json_print(to, "{'a':%s,'b':%s,'c':%.*s,'d':%hhd,'e':%+lld,'f':%+lld,", "x\"", "", 2, "yes", true, -1ll, 7ll);
-    json_print(to, "'g':[%d,%lld,%u,%lu,%zu,%g]}", -3, -4ll, 5u, 6ul, (size_t)7, 0.1);
-    fclose(to);
-    assert_string_equal(text, "{\"a\":\"x\\\"\",\"b\":null,\"c\":\"ye\",\"d\":true,\"e\":null,\"f\":7,"
-                              "\"g\":[-3,-4,5,6,7,0.1]}");
-    free(text);
+    struct buffer to = {0};
+    buffer_json(&to, "{'a':%s,'b':%s,'c':%.*s,'d':%hhd,'e':%+lld,'f':%+lld,", "x\"", "", 2, "yes", true, -1ll, 7ll);
+    buffer_json(&to, "'g':[%d,%lld,%u,%lu,%zu,%g]}", -3, -4ll, 5u, 6ul, (size_t)7, 0.1);
+    ASSERT_HOLDS(&to, "{\"a\":\"x\\\"\",\"b\":null,\"c\":\"ye\",\"d\":true,\"e\":null,\"f\":7,"
+                      "\"g\":[-3,-4,5,6,7,0.1]}");
+}
+
+TEST(a_format_inside_a_string)
+{
+    struct buffer to = {0};
+    buffer_json(&to, "['%s of %.*s','%llu','%016llx%016llx','%s']", "a\n\x9b", 1, "\"b", 7ull, 255ull, 1ull, "");
+    ASSERT_HOLDS(&to, "[\"a\\u000a\\ufffd of \\\"\",\"7\",\"00000000000000ff0000000000000001\",\"\"]");
+}
+
+TEST(numbers_with_a_precision)
+{
+    struct buffer to = {0};
+    buffer_json(&to, "[%.4g,%.1f,%.*f,%g,%.3f,%.12g]", 1.0 / 3, 2.25, 2, 1.0, (double)NAN, (double)INFINITY, 3e20);
+    ASSERT_HOLDS(&to, "[0.3333,2.2,1.00,null,null,3e+20]");
+}
+
+TEST(no_comma_before_the_first)
+{
+    struct buffer to = {0};
+    buffer_json(&to, "{");
+    buffer_json(&to, ",'a':[");
+    for (int i = 0; i < 3; i++) { buffer_json(&to, ",%d", i); }
+    buffer_json(&to, "]");
+    buffer_json(&to, ",'b':%s}", "[");
+    buffer_json(&to, ",");
+    ASSERT_HOLDS(&to, "{\"a\":[0,1,2],\"b\":\"[\"},");
 }

@@ -104,10 +104,10 @@ TEST(a_sheet_is_the_same_in_both_forms)
     close(fd);
     unlink(path);
     fclose(file);
-    assert_non_null(strstr(written, "\"model\": \"a \\\"b\\\"\\n\",\n  \"runs\": [\n"));
+    assert_non_null(strstr(written, "\"model\": \"a \\\"b\\\"\\u000a\",\n  \"runs\": [\n"));
     assert_non_null(strstr(written, "    {\"way\": \"packed\", \"texts_per_s\": 12.3, \"n\": 5},\n"
                                     "    {\"way\": \"off\", \"texts_per_s\": null, \"n\": 6}\n  ],\n"
-                                    "  \"none\": [],\n  \"worst\": 0.50\n}\n"));
+                                    "  \"none\": [\n  ],\n  \"worst\": 0.50\n}\n"));
     assert_non_null(strstr(shown, "packed        12.3         5\n"));
     assert_non_null(strstr(shown, "off              -         6\n"));
     assert_int_not_equal(report_end(&report, "/no/such/folder/x.json", &err), STATUS_OK);
