@@ -24,6 +24,15 @@
     }                                                                                                                  \
     static void name(__attribute__((unused)) void **state)
 
+/* The same, and the case has *state as a pointer to `type`, named `object`. */
+#define TEST_ON(type, object, name, setup, teardown)                                                                   \
+    static void name##_on(type *object);                                                                               \
+    TEST_WITH(name, setup, teardown)                                                                                   \
+    {                                                                                                                  \
+        name##_on(*state);                                                                                             \
+    }                                                                                                                  \
+    static void name##_on(type *object)
+
 /* Defined by a file whose cases need something that a machine may lack; if it returns false, main runs no case and ends
  * with 77, which CTest counts as skipped. */
 bool tests_can_run(void);

@@ -72,6 +72,16 @@ static inline struct model *opened(const struct model_options *options)
     return opened_at(made.directory, options);
 }
 
+static inline int open_tiny(void **state)
+{
+    (void)build_tiny(state);
+    (void)opened(NULL);
+    return 0;
+}
+
+/* A case with a tiny model that is open: made.model. */
+#define OPEN_MODEL_TEST(name) TEST_WITH(name, open_tiny, end_made)
+
 static inline bool is_in(const char *part, const char *message)
 {
     return strstr(message, part) != NULL || strstr(message, quoted(part)) != NULL;

@@ -78,29 +78,28 @@ static void log_and_crash(void)
     *(volatile char *)nothing = 1;
 }
 
-TEST(exit_writes_them)
+/* By this signal; 0: by exit(3). */
+static void assert_ended(int how, int number)
 {
-    unsigned lines;
-    int how = run_child(log_and_exit, &lines);
-    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 3);
-    assert_int_equal(lines, LINES);
+    if (number == 0) {
+        assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 3);
+    } else {
+        assert_true(WIFSIGNALED(how));
+        assert_int_equal(WTERMSIG(how), number);
+    }
 }
 
-static void assert_crashed(int how, int number)
+TEST(however_it_ends_they_are_written)
 {
-    assert_true(WIFSIGNALED(how));
-    assert_int_equal(WTERMSIG(how), number);
-}
-
-TEST(a_crash_writes_them_and_stays_one)
-{
-    unsigned lines;
-    assert_crashed(run_child(log_and_abort, &lines), SIGABRT);
-    assert_int_equal(lines, LINES);
-    assert_crashed(run_child(log_and_be_killed, &lines), SIGBUS);
-    assert_int_equal(lines, LINES);
-    assert_crashed(run_child(log_and_crash, &lines), SIGSEGV);
-    assert_int_equal(lines, LINES);
+    static const struct {
+        void (*log_and_end)(void);
+        int signal; /* 0: it exits */
+    } ends[] = {{log_and_exit, 0}, {log_and_abort, SIGABRT}, {log_and_be_killed, SIGBUS}, {log_and_crash, SIGSEGV}};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        unsigned lines;
+        assert_ended(run_child(ends[i].log_and_end, &lines), ends[i].signal);
+        assert_int_equal(lines, LINES);
+    }
 }
 
 /* The case holds both ends, so the child waits for a reader that never comes: a second at most. */
@@ -116,11 +115,7 @@ static void assert_ends_unread(void (*end)(void), int expected)
         _exit(99);
     }
     assert_int_equal(waitpid(child, &how, 0), child);
-    if (expected == 0) {
-        assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 3);
-    } else {
-        assert_crashed(how, expected);
-    }
+    assert_ended(how, expected);
     close(ends[0]);
     close(ends[1]);
 }

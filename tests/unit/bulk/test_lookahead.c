@@ -1,12 +1,10 @@
 /* The look-ahead: batches of documents keep their documents, rows keep their numbers, and batches are of one length;
  * chunks are within their bound, end at ends of sentences, lose nothing and overlap. */
-#include "harness.h"
-
 #include <stdlib.h>
 
 #include "bulk/lookahead.h"
 #include "model/model.h"
-#include "model_builder.h"
+#include "model_expect.h"
 
 enum { DOCUMENTS = 40 };
 
@@ -120,26 +118,6 @@ TEST(doc_batches_have_a_bound)
 
 /* --- Chunks --- */
 
-static struct model *model;
-static char *directory;
-
-static int open_model(void **state)
-{
-    (void)state;
-    struct err err;
-    struct model_spec spec = model_spec_tiny();
-    directory = model_build(&spec);
-    return model_open(directory, NULL, &model, &err) != STATUS_OK;
-}
-
-static int close_model(void **state)
-{
-    (void)state;
-    model_close(model);
-    model_build_remove(directory);
-    return 0;
-}
-
 /* Cuts a text into chunks; sets *count. */
 static struct chunk *cut(const char *how, const char *text, size_t *count)
 {
@@ -147,7 +125,7 @@ static struct chunk *cut(const char *how, const char *text, size_t *count)
     struct buffer chunks = {0}, scratch = {0};
     struct err err;
     assert_int_equal(chunking_parse(how, &chunking, &err), STATUS_OK);
-    assert_int_equal(chunking_cut(&chunking, model, text, strlen(text), &chunks, &scratch, &err), STATUS_OK);
+    assert_int_equal(chunking_cut(&chunking, made.model, text, strlen(text), &chunks, &scratch, &err), STATUS_OK);
     buffer_free(&scratch);
     *count = chunks.length / sizeof(struct chunk);
     return (struct chunk *)(void *)chunks.data;
@@ -159,7 +137,8 @@ static uint32_t tokens_of(const char *text, size_t length)
     uint32_t count;
     bool truncated;
     struct err err;
-    assert_int_equal(tokenizer_encode(model->tokenizer, text, length, 4096, ids, &count, &truncated, &err), STATUS_OK);
+    assert_int_equal(tokenizer_encode(made.model->tokenizer, text, length, 4096, ids, &count, &truncated, &err),
+                     STATUS_OK);
     return count;
 }
 
@@ -176,7 +155,7 @@ static void expect(const char *how, const char *text, const char *const *expecte
 }
 
 /* In this vocabulary a letter is a word of one token, and so is a full stop; two more tokens are around every text. */
-TEST_WITH(at_ends_of_sentences, open_model, close_model)
+OPEN_MODEL_TEST(at_ends_of_sentences)
 {
     static const char *const sentences[] = {"a b c d. e f g.", "h i j k."};
     expect("tokens:12", "a b c d. e f g. h i j k.", sentences, 2);
@@ -190,13 +169,13 @@ TEST_WITH(at_ends_of_sentences, open_model, close_model)
     expect("tokens:12", " \n ", nothing, 1);
 }
 
-TEST_WITH(overlap, open_model, close_model)
+OPEN_MODEL_TEST(overlap)
 {
     static const char *const chunks[] = {"a b c d e f", "e f g h i j"};
     expect("tokens:8,overlap:2", "a b c d e f g h i j", chunks, 2);
 }
 
-TEST_WITH(no_chunk_is_too_long_and_nothing_is_lost, open_model, close_model)
+OPEN_MODEL_TEST(no_chunk_is_too_long_and_nothing_is_lost)
 {
     static const char *const words[] = {"the",
                                         "of.",

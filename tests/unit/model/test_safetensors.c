@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include "model/safetensors.h"
+#include "quoted.h"
 
 static enum status parse(const char *header, uint64_t data_bytes, struct safetensors *file, struct err *err)
 {
-    return safetensors_parse(header, strlen(header), data_bytes, "w.safetensors", file, err);
+    return safetensors_parse(quoted(header), strlen(header), data_bytes, "w.safetensors", file, err);
 }
 
 static void refuse(const char *header, uint64_t data_bytes, enum status expected, const char *says)
@@ -31,7 +32,7 @@ static const char *write_file(uint64_t claimed, const char *header, size_t data_
     assert_true(fd >= 0);
     FILE *out = fdopen(fd, "wb");
     for (int i = 0; i < 8; i++) { fputc((int)(claimed >> 8 * i & 0xFF), out); }
-    fputs(header, out);
+    fputs(quoted(header), out);
     for (size_t i = 0; i < data_bytes; i++) { fputc((int)(i & 0xFF), out); }
     assert_int_equal(fclose(out), 0);
     return path;
@@ -48,9 +49,9 @@ static enum status open_file(uint64_t claimed, const char *header, size_t data_b
 
 TEST(reads_names_shapes_and_bytes)
 {
-    const char *header = "{\"__metadata__\":{\"format\":\"pt\"},"
-                         "\"b\":{\"dtype\":\"I64\",\"shape\":[1,2],\"data_offsets\":[12,28]},"
-                         "\"a\":{\"dtype\":\"F16\",\"shape\":[2,3],\"data_offsets\":[0,12]}}   ";
+    const char *header = "{'__metadata__':{'format':'pt'},"
+                         "'b':{'dtype':'I64','shape':[1,2],'data_offsets':[12,28]},"
+                         "'a':{'dtype':'F16','shape':[2,3],'data_offsets':[0,12]}}   ";
     struct safetensors file;
     struct err err;
     assert_int_equal(open_file(strlen(header), header, 28, &file, &err), STATUS_OK);
@@ -72,8 +73,8 @@ TEST(reads_scalars_and_empty_tensors)
 {
     struct safetensors file;
     struct err err;
-    assert_int_equal(parse("{\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
-                           "\"e\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[4,4]}}",
+    assert_int_equal(parse("{'s':{'dtype':'F32','shape':[],'data_offsets':[0,4]},"
+                           "'e':{'dtype':'F32','shape':[0,7],'data_offsets':[4,4]}}",
                            4, &file, &err),
                      STATUS_OK);
     assert_int_equal(file.entries[0].elements, 1);
@@ -84,30 +85,36 @@ TEST(reads_scalars_and_empty_tensors)
     safetensors_close(&file);
 }
 
-TEST(refuses_what_is_not_a_header)
+TEST(refuses_a_broken_header)
 {
-    refuse("", 0, STATUS_BAD_INPUT, "not valid JSON");
-    refuse("[]", 0, STATUS_BAD_INPUT, "not a JSON object");
-    refuse("{} x", 0, STATUS_BAD_INPUT, "more text after");
-    refuse("{\"a\":1}", 0, STATUS_BAD_INPUT, "tensor a is not an object");
-    refuse("{\"\xff\":{}}", 0, STATUS_BAD_INPUT, "UTF-8");
-    refuse("{\"a\\u0000b\":{}}", 0, STATUS_BAD_INPUT, "NUL");
-    refuse("{\"__metadata__\":{\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}}",
-           0, STATUS_BAD_INPUT, "nested deeper");
-}
-
-TEST(refuses_a_name_twice)
-{
-    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-           "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
-           2, STATUS_BAD_INPUT, "a stands twice");
-}
-
-TEST(refuses_dtypes)
-{
-    refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, STATUS_BAD_INPUT, "tensor a has no dtype");
-    refuse("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, STATUS_BAD_INPUT, "tensor a has no dtype");
-    refuse("{\"a\":{\"dtype\":\"Q4_0\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, STATUS_UNSUPPORTED, "Q4_0");
+    static const struct {
+        const char *header;
+        uint64_t data_bytes;
+        enum status status;
+        const char *says;
+    } cases[] = {
+        {"", 0, STATUS_BAD_INPUT, "not valid JSON"},
+        {"[]", 0, STATUS_BAD_INPUT, "not a JSON object"},
+        {"{} x", 0, STATUS_BAD_INPUT, "more text after"},
+        {"{'a':1}", 0, STATUS_BAD_INPUT, "tensor a is not an object"},
+        {"{'\xff':{}}", 0, STATUS_BAD_INPUT, "UTF-8"},
+        {"{'a\\u0000b':{}}", 0, STATUS_BAD_INPUT, "NUL"},
+        {"{'__metadata__':{'x':[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}}", 0,
+         STATUS_BAD_INPUT, "nested deeper"},
+        {"{'a':{'dtype':'U8','shape':[1],'data_offsets':[0,1]},'a':{'dtype':'U8','shape':[1],'data_offsets':[1,2]}}", 2,
+         STATUS_BAD_INPUT, "a stands twice"},
+        {"{'a':{'shape':[1],'data_offsets':[0,4]}}", 4, STATUS_BAD_INPUT, "tensor a has no dtype"},
+        {"{'a':{'dtype':7,'shape':[1],'data_offsets':[0,4]}}", 4, STATUS_BAD_INPUT, "tensor a has no dtype"},
+        {"{'a':{'dtype':'Q4_0','shape':[1],'data_offsets':[0,4]}}", 4, STATUS_UNSUPPORTED, "Q4_0"},
+        /* 2^61 elements of 8 bytes are 2^64 bytes, 0 in wrapped arithmetic. */
+        {"{'a':{'dtype':'F64','shape':[2305843009213693952],'data_offsets':[0,0]}}", 0, STATUS_BAD_INPUT,
+         "impossible shape"},
+        {"{'a':{'dtype':'F64','shape':[2147483648,1073741824],'data_offsets':[0,0]}}", 0, STATUS_BAD_INPUT,
+         "do not fill"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        refuse(cases[i].header, cases[i].data_bytes, cases[i].status, cases[i].says);
+    }
 }
 
 TEST(refuses_shapes)
@@ -116,7 +123,7 @@ TEST(refuses_shapes)
                                          "3",
                                          "[-1]",
                                          "[1.5]",
-                                         "[\"1\"]",
+                                         "['1']",
                                          "[1e400]",
                                          "[1,1,1,1,1,1,1,1,1]",
                                          "[9007199254740993]",
@@ -124,18 +131,9 @@ TEST(refuses_shapes)
                                          "[9007199254740992,9007199254740992,0]"};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         char header[256];
-        snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[0,0]}}", shapes[i]);
+        snprintf(header, sizeof header, "{'a':{'dtype':'F32','shape':%s,'data_offsets':[0,0]}}", shapes[i]);
         refuse(header, 0, STATUS_BAD_INPUT, "shape");
     }
-}
-
-TEST(refuses_a_byte_count_that_overflows)
-{
-    /* 2^61 elements of 8 bytes are 2^64 bytes, 0 in wrapped arithmetic. */
-    refuse("{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0, STATUS_BAD_INPUT,
-           "impossible shape");
-    refuse("{\"a\":{\"dtype\":\"F64\",\"shape\":[2147483648,1073741824],\"data_offsets\":[0,0]}}", 0, STATUS_BAD_INPUT,
-           "do not fill");
 }
 
 TEST(refuses_offsets)
@@ -148,7 +146,7 @@ TEST(refuses_offsets)
         {"[0,4,8]", "two whole numbers"},
         {"[-4,0]", "two whole numbers"},
         {"[0,4.5]", "two whole numbers"},
-        {"[\"0\",\"4\"]", "two whole numbers"},
+        {"['0','4']", "two whole numbers"},
         {"[4,0]", "end before they begin"},
         {"[4,8]", "truncated: it has 4 bytes of tensors, and its header says 8; download it again"},
         {"[0,9007199254740992]", "do not fill"},
@@ -157,8 +155,7 @@ TEST(refuses_offsets)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char header[256];
-        snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":%s}}",
-                 cases[i].offsets);
+        snprintf(header, sizeof header, "{'a':{'dtype':'F32','shape':[1],'data_offsets':%s}}", cases[i].offsets);
         refuse(header, 4, STATUS_BAD_INPUT, cases[i].says);
     }
 }
@@ -181,8 +178,8 @@ TEST(refuses_overlaps_and_gaps)
         char header[256];
         const int *at = cases[i].offsets;
         snprintf(header, sizeof header,
-                 "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%d,%d]},"
-                 "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%d,%d]}}",
+                 "{'a':{'dtype':'U8','shape':[4],'data_offsets':[%d,%d]},"
+                 "'b':{'dtype':'U8','shape':[4],'data_offsets':[%d,%d]}}",
                  at[0], at[1], at[2], at[3]);
         refuse(header, cases[i].bytes, STATUS_BAD_INPUT, cases[i].says);
     }
@@ -190,21 +187,24 @@ TEST(refuses_overlaps_and_gaps)
 
 TEST(refuses_files_shorter_than_they_say)
 {
-    struct safetensors file;
-    struct err err;
-    const char *header = "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}";
-    assert_int_equal(open_file(strlen(header), header, 3, &file, &err), STATUS_BAD_INPUT);
-    assert_non_null(strstr(err.message, "is truncated: it has 3 bytes of tensors, and its header says 4"));
-    safetensors_close(&file);
-    assert_int_equal(open_file(strlen(header) + 5, header, 4, &file, &err), STATUS_BAD_INPUT);
-    assert_non_null(strstr(err.message, "its header alone is longer"));
-    safetensors_close(&file);
-    assert_int_equal(open_file(UINT64_MAX, header, 4, &file, &err), STATUS_BAD_INPUT);
-    assert_non_null(strstr(err.message, "above the limit"));
-    safetensors_close(&file);
-    assert_int_equal(open_file(SAFETENSORS_MAX_HEADER + 1, header, 4, &file, &err), STATUS_BAD_INPUT);
-    assert_non_null(strstr(err.message, "above the limit"));
-    safetensors_close(&file);
+    static const char header[] = "{'a':{'dtype':'U8','shape':[4],'data_offsets':[0,4]}}";
+    static const struct {
+        uint64_t claimed;
+        size_t data_bytes;
+        const char *says;
+    } cases[] = {
+        {sizeof header - 1, 3, "is truncated: it has 3 bytes of tensors, and its header says 4"},
+        {sizeof header - 1 + 5, 4, "its header alone is longer"},
+        {UINT64_MAX, 4, "above the limit"},
+        {SAFETENSORS_MAX_HEADER + 1, 4, "above the limit"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct safetensors file;
+        struct err err = {0};
+        assert_int_equal(open_file(cases[i].claimed, header, cases[i].data_bytes, &file, &err), STATUS_BAD_INPUT);
+        if (!strstr(err.message, cases[i].says)) { fail_msg("%s: not %s", err.message, cases[i].says); }
+        safetensors_close(&file);
+    }
 }
 
 TEST(refuses_what_is_not_a_file)
@@ -238,7 +238,7 @@ TEST(survives_every_byte_changed)
             header[i] = (char)byte;
             struct safetensors file;
             struct err err;
-            if (parse(header, 16, &file, &err) == STATUS_OK) {
+            if (safetensors_parse(header, strlen(header), 16, "w", &file, &err) == STATUS_OK) {
                 accepted++;
                 for (size_t e = 0; e < file.count; e++) {
                     assert_true(file.entries[e].begin <= file.entries[e].end && file.entries[e].end <= 16);

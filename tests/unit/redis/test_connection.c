@@ -131,13 +131,7 @@ static void say(struct stage *stage, const char *bytes)
 }
 
 /* A case with a stage. */
-#define STAGE_TEST(name)                                                                                               \
-    static void name##_on(struct stage *stage);                                                                        \
-    TEST_WITH(name, setup, teardown)                                                                                   \
-    {                                                                                                                  \
-        name##_on(*state);                                                                                             \
-    }                                                                                                                  \
-    static void name##_on(struct stage *stage)
+#define STAGE_TEST(name) TEST_ON(struct stage, stage, name, setup, teardown)
 
 STAGE_TEST(answers_come_in_order_byte_by_byte)
 {

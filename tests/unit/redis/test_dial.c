@@ -135,13 +135,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
 /* --- Cases -------------------------------------------------------------------------------------------------------- */
 
 /* A case with a stage. */
-#define STAGE_TEST(name)                                                                                               \
-    static void name##_on(struct stage *stage);                                                                        \
-    TEST_WITH(name, setup, teardown)                                                                                   \
-    {                                                                                                                  \
-        name##_on(*state);                                                                                             \
-    }                                                                                                                  \
-    static void name##_on(struct stage *stage)
+#define STAGE_TEST(name) TEST_ON(struct stage, stage, name, setup, teardown)
 
 STAGE_TEST(a_name_is_looked_up)
 {

@@ -1,32 +1,8 @@
 /* From texts to ids with a real tokenizer: prompts, truncation, and texts that are too long. */
-#include "harness.h"
-
 #include <stdlib.h>
 
-#include "model_builder.h"
+#include "model_expect.h"
 #include "schedule/prepare.h"
-
-static char *directory;
-static struct model *model;
-
-static int open_model(void **state)
-{
-    (void)state;
-    struct model_spec spec = model_spec_tiny();
-    struct err err;
-    directory = model_build(&spec);
-    return model_open(directory, &(struct model_options){0}, &model, &err) != STATUS_OK;
-}
-
-static int close_model(void **state)
-{
-    (void)state;
-    model_close(model);
-    model_build_remove(directory);
-    return 0;
-}
-
-#define PREPARE_TEST(name) TEST_WITH(name, open_model, close_model)
 
 enum { FIRST_WORD = MODEL_SPEC_MIN_VOCABULARY }; /* the id of the first whole word */
 
@@ -91,20 +67,20 @@ static struct request *request_of(const struct model *by, uint32_t words, bool t
     return prepared(by, truncate, (const char *const[][2]){{"text", text}, {NULL, NULL}});
 }
 
-PREPARE_TEST(short_texts_become_their_ids)
+OPEN_MODEL_TEST(short_texts_become_their_ids)
 {
-    struct request *request = request_of(model, 3, true);
+    struct request *request = request_of(made.model, 3, true);
     struct row *row = &request->rows[0];
     assert_int_equal(request->retry.code, CODE_NONE);
     assert_int_equal(row->tokens, 5);
     for (int i = 0; i < 3; i++) { assert_int_equal(row->ids[i + 1], FIRST_WORD + i); }
     assert_false(row->truncated);
-    for (uint32_t i = 0; i < model->dim; i++) { row->output[i] = 1; /* there is room: the sanitizer looks */ }
+    for (uint32_t i = 0; i < made.model->dim; i++) { row->output[i] = 1; /* there is room: the sanitizer looks */ }
     request_free(request);
 }
 
 /* A text has 16 tokens at most: 14 words and two others. */
-PREPARE_TEST(long_texts_are_truncated_or_refused)
+OPEN_MODEL_TEST(long_texts_are_truncated_or_refused)
 {
     static const struct {
         uint32_t words;
@@ -115,7 +91,7 @@ PREPARE_TEST(long_texts_are_truncated_or_refused)
                  {14, false, false, CODE_NONE},
                  {40, false, false, CODE_TOO_LONG}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct request *request = request_of(model, cases[i].words, cases[i].truncate);
+        struct request *request = request_of(made.model, cases[i].words, cases[i].truncate);
         assert_int_equal(request->retry.code, cases[i].code);
         if (cases[i].code == CODE_NONE) {
             assert_int_equal(request->rows[0].tokens, 16);
@@ -130,13 +106,13 @@ PREPARE_TEST(long_texts_are_truncated_or_refused)
 }
 
 /* A request may choose another prompt than the model's. */
-PREPARE_TEST(a_prompt_stands_before_each_text)
+OPEN_MODEL_TEST(a_prompt_stands_before_each_text)
 {
     char word[16], name[] = "own", prompt[24], other[] = "gives way ", text[64] = "";
     model_word(FIRST_WORD + 9, word);
     snprintf(prompt, sizeof(prompt), "%s ", word);
     put_words(text, 2);
-    struct model prompted = *model;
+    struct model prompted = *made.model;
     prompted.prompts = &(struct model_prompt){name, prompt};
     prompted.prompt_count = 1;
     for (int own = 0; own < 2; own++) {
@@ -150,12 +126,12 @@ PREPARE_TEST(a_prompt_stands_before_each_text)
     }
 }
 
-PREPARE_TEST(each_of_several_texts_has_its_ids_and_room)
+OPEN_MODEL_TEST(each_of_several_texts_has_its_ids_and_room)
 {
     struct request *request =
-        prepared(model, true, (const char *const[][2]){{"inputs", INPUTS(3, 40, 3, 1)}, {NULL, NULL}});
+        prepared(made.model, true, (const char *const[][2]){{"inputs", INPUTS(3, 40, 3, 1)}, {NULL, NULL}});
     static const uint32_t tokens[] = {5, 16, 5, 3};
-    uint32_t dim = model->dim;
+    uint32_t dim = made.model->dim;
     assert_int_equal(request->retry.code, CODE_NONE);
     for (uint32_t r = 0; r < 4; r++) {
         assert_int_equal(request->rows[r].tokens, tokens[r]);
@@ -170,10 +146,10 @@ PREPARE_TEST(each_of_several_texts_has_its_ids_and_room)
     request_free(request);
 }
 
-PREPARE_TEST(the_first_text_that_is_too_long_is_named)
+OPEN_MODEL_TEST(the_first_text_that_is_too_long_is_named)
 {
     struct request *request =
-        prepared(model, false, (const char *const[][2]){{"inputs", INPUTS(3, 15, 30)}, {NULL, NULL}});
+        prepared(made.model, false, (const char *const[][2]){{"inputs", INPUTS(3, 15, 30)}, {NULL, NULL}});
     assert_int_equal(request->retry.code, CODE_TOO_LONG);
     assert_true(request->retry.row_failed);
     assert_int_equal(request->retry.failed_index, 1);
@@ -181,9 +157,9 @@ PREPARE_TEST(the_first_text_that_is_too_long_is_named)
     request_free(request);
 }
 
-PREPARE_TEST(pairs_share_the_ids_of_their_query)
+OPEN_MODEL_TEST(pairs_share_the_ids_of_their_query)
 {
-    struct model ranks = *model;
+    struct model ranks = *made.model;
     ranks.head = (struct model_head){.labels = 1, .pair_types = true};
     char query[256] = "";
     put_words(query, 2);
@@ -204,10 +180,10 @@ PREPARE_TEST(pairs_share_the_ids_of_their_query)
 }
 
 /* The weight that request_parse predicts for a request must cover the memory that tokenising allocates. */
-PREPARE_TEST(the_weight_covers_the_ids)
+OPEN_MODEL_TEST(the_weight_covers_the_ids)
 {
     for (uint32_t words = 1; words < 40; words++) {
-        struct request *request = request_of(model, words, true);
+        struct request *request = request_of(made.model, words, true);
         size_t ids = 0;
         for (uint32_t r = 0; r < request->row_count; r++) { ids += request->rows[r].tokens; }
         size_t floats = (size_t)request->row_count * request->dim;

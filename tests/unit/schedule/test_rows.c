@@ -25,6 +25,8 @@ static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint3
         rows_expect(i, 1, one_request || i == position ? OUTCOME_DEFER : OUTCOME_DONE);
     }
     if (one_request) { assert_int_equal(fake.asked[0].failed_index, position); }
+    assert_int_equal(worker_stats(bench.worker).done, one_request ? 0 : n - 1);
+    assert_int_equal(worker_stats(bench.worker).retries, 1);
 }
 
 WORKER_TEST(one_bad_row_costs_little_at_every_place)
@@ -97,13 +99,13 @@ WORKER_TEST(out_of_memory_halves_first_and_grows_back)
     rows_expect(0, 3, OUTCOME_DONE);
 }
 
-WORKER_TEST(one_row_that_needs_too_much_is_charged)
+WORKER_TEST(rows_that_do_not_fit_together_run_one_by_one)
 {
     rows_begin(rows_options());
     fake.memory = 0; /* no two rows fit together */
     rows_ask(CLASS_NORMAL, 3, (struct asked){.rows = 2, .tokens = 4, .step = 1});
     rows_run_all();
-    rows_expect(0, 3, OUTCOME_DONE); /* one by one they do */
+    rows_expect(0, 3, OUTCOME_DONE);
 }
 
 WORKER_TEST(what_is_not_finite_is_never_done)

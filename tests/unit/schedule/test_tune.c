@@ -31,13 +31,6 @@ TEST(the_percentile_is_that_of_the_last_second)
     assert_true(tune.p99_ms > 1000000);
 }
 
-TEST(without_a_target_there_is_no_limit)
-{
-    struct tune tune;
-    tune_begin(&tune, 0);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 0);
-}
-
 TEST(the_share_shrinks_above_the_target_and_grows_below)
 {
     struct tune tune;
@@ -65,20 +58,22 @@ TEST(a_batch_is_worth_its_fixed_cost)
     assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 1e6);
 }
 
-TEST(who_waits_longer_than_the_target_needs_throughput)
+/* If a request has waited longer than the target, throughput counts. */
+TEST(a_limit_needs_a_target_and_a_cost_and_time)
 {
-    struct tune tune;
-    tune_begin(&tune, 50);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 50 * NS_PER_MS) > 0);
-    assert_true(tune_batch_ns(&tune, &tune_cost, 51 * NS_PER_MS) == 0);
-}
-
-TEST(without_a_cost_there_is_no_limit)
-{
-    struct tune tune;
-    struct cost unknown = cost_from(0, 0, 0);
-    tune_begin(&tune, 50);
-    assert_true(tune_batch_ns(&tune, &unknown, 0) == 0);
+    const struct cost unknown = cost_from(0, 0, 0);
+    const struct {
+        uint32_t target_ms;
+        const struct cost *cost;
+        uint64_t waited_ms;
+        bool limited;
+    } cases[] = {
+        {0, &tune_cost, 0, false}, {50, &unknown, 0, false}, {50, &tune_cost, 50, true}, {50, &tune_cost, 51, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tune tune;
+        tune_begin(&tune, cases[i].target_ms);
+        assert_int_equal(tune_batch_ns(&tune, cases[i].cost, cases[i].waited_ms * NS_PER_MS) > 0, cases[i].limited);
+    }
 }
 
 /* One compute thread, requests of 10 tokens at even or random distances: each batch takes the waiting requests, up to

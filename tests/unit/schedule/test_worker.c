@@ -73,46 +73,6 @@ WORKER_TEST(a_fixed_window_is_a_timer)
     assert_int_equal(answer_batch(STATUS_OK), 2);
 }
 
-/* One bad row of eight: the other requests are computed and only its own is charged. */
-WORKER_TEST(only_the_guilty_row_is_charged)
-{
-    read_and_prepare(8, 4);
-    uint32_t forwards = 0;
-    while (waiting(ACTION_SUBMIT) > 0) {
-        struct batch *batch = take(ACTION_SUBMIT).batch;
-        bool guilty = false;
-        for (uint32_t i = 0; i < batch->engine.rows; i++) { guilty |= batch->rows[i]->request->identity.entry.ms == 3; }
-        batch->status = guilty ? STATUS_INTERNAL : STATUS_OK;
-        memset(batch->engine.output, 0, batch->engine.rows * DIM * sizeof(float));
-        send((struct event){.kind = EVENT_BATCH, .batch = batch});
-        forwards++;
-        format_all();
-    }
-    assert_true(forwards <= 1 + 2 * 3);
-    while (waiting(ACTION_SETTLE) > 0) {
-        struct request_list list =
-            bench.out[0].kind == ACTION_SETTLE ? bench.out[0].requests : (struct request_list){0};
-        for (struct request *request = list.first; request != NULL; request = request->next) {
-            assert_int_equal(request->lifetime.outcome, request->identity.entry.ms == 3 ? OUTCOME_DEFER : OUTCOME_DONE);
-        }
-        settle(false);
-    }
-    assert_int_equal(worker_stats(bench.worker).done, 7);
-    assert_int_equal(worker_stats(bench.worker).retries, 1);
-}
-
-WORKER_TEST(out_of_memory_halves_the_budget)
-{
-    read_and_prepare(8, 8);
-    assert_int_equal(answer_batch(STATUS_NO_MEMORY), 8);
-    assert_int_equal(worker_stats(bench.worker).batch_tokens, 32);
-    assert_int_equal(answer_batch(STATUS_OK), 4);
-    assert_int_equal(answer_batch(STATUS_OK), 4);
-    format_all();
-    settle_all();
-    assert_int_equal(worker_stats(bench.worker).done, 8);
-}
-
 /* Reports that it is no longer the housekeeper. */
 static void give_up_house(void)
 {
