@@ -253,46 +253,17 @@ int process_of(const struct peer *peer);
 
 bool newer(const struct item *item, const struct item *than);
 
-void settle_one(struct peer *peer, struct request *request);
-
-void run_charge(struct peer *peer, struct request *request);
-
-void run_release(struct peer *peer, struct call *call);
-
-void run_read(struct peer *peer, struct call *call);
-
-void run_read_own(struct peer *peer, struct call *call);
-
-void run_list_own(struct peer *peer, struct call *call);
-
-void run_reclaim(struct peer *peer, struct call *call);
-
-/* Takes cancels first, each once; then the newest unread requests, while more than the cap are left. */
-void run_shed(struct peer *peer, struct call *call);
-
-void run_fair(struct peer *peer, struct call *call);
-
-void run_sweep(struct peer *peer, struct call *call);
-
-void run_promote(struct peer *peer, struct call *call);
-
-/* Moves a few entries a call, and sets the ids back to the clock with the last one. A worker that holds a moved entry
- * computes it in vain. */
-void run_mend(struct peer *peer, struct call *call);
-
-void run_pulse(struct peer *peer, struct call *call);
+/* Runs the script, or the read, of an action, as far as a worker can see its effects. */
+void run_script(struct peer *peer, struct call *call);
 
 /* --- world_engine.c --- */
 
 int text_token(const struct item *item, uint32_t row);
 
-void run_prepare(struct peer *peer, struct request *request);
-
 uint32_t index_of_row(const struct row *row);
 
-void run_submit(struct peer *peer, struct call *call);
-
-void run_format(struct peer *peer, struct request *request);
+/* Prepares, computes or formats what an action holds. */
+void run_work(struct call *call);
 
 /* Returns a request of this kind with a row in this batch, whether first of its duplicates or not; NULL: none. */
 struct request *request_of_kind(const struct batch *batch, enum kind kind);

@@ -7,9 +7,8 @@ int text_token(const struct item *item, uint32_t row)
     return item->text * ROWS_MAX + (int)row + 1;
 }
 
-void run_prepare(struct peer *peer, struct request *request)
+static void run_prepare(struct request *request)
 {
-    (void)peer;
     const struct item *item = item_of(request);
     assert_int_equal(request->row_count, item->rows);
     request->work = malloc(item->rows * (DIM * sizeof(float) + item->tokens * sizeof(int32_t)));
@@ -48,10 +47,8 @@ static bool fails(const struct batch *batch)
     return false;
 }
 
-void run_submit(struct peer *peer, struct call *call)
+static void run_batch(struct batch *batch)
 {
-    struct batch *batch = call->action.batch;
-    (void)peer;
     batch->started_ns = world.now;
     batch->finished_ns = world.now + 1000;
     bool infinite = false;
@@ -76,9 +73,8 @@ void run_submit(struct peer *peer, struct call *call)
     }
 }
 
-void run_format(struct peer *peer, struct request *request)
+static void run_format(struct request *request)
 {
-    (void)peer;
     static const char more[2 * BULK_BYTES];
     enum kind kind = item_of(request)->kind;
     for (uint32_t i = 0; i < request->row_count; i++) {
@@ -91,6 +87,17 @@ void run_format(struct peer *peer, struct request *request)
     buffer_append(&request->output.reply, request->rows[0].output, request->row_count * DIM * sizeof(float));
     if (kind == BULKY) { buffer_append(&request->output.reply, more, BULK_BYTES); }
     if (kind == UNSENDABLE) { buffer_append(&request->output.reply, more, 2 * BULK_BYTES); }
+}
+
+void run_work(struct call *call)
+{
+    if (call->kind == ACTION_SUBMIT) {
+        run_batch(call->action.batch);
+        return;
+    }
+    for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
+        (call->kind == ACTION_PREPARE ? run_prepare : run_format)(request);
+    }
 }
 
 struct request *request_of_kind(const struct batch *batch, enum kind kind)

@@ -208,7 +208,7 @@ static enum verdict end_one(struct peer *peer, struct item *item, struct request
     return VERDICT_DONE;
 }
 
-void settle_one(struct peer *peer, struct request *request)
+static void settle_one(struct peer *peer, struct request *request)
 {
     struct item *item = item_of(request);
     assert_int_equal(request->lifetime.state, REQUEST_SETTLING);
@@ -248,7 +248,7 @@ static void charge_one(struct peer *peer, struct item *item, struct request *req
     request->retry.quarantine_runs = (uint32_t)item->open_count;
 }
 
-void run_charge(struct peer *peer, struct request *request)
+static void run_charge(struct peer *peer, struct request *request)
 {
     struct item *item = item_of(request);
     if (!pending(item, request) || item->owner != peer->name) {
@@ -268,7 +268,7 @@ static void give_up_house(int name)
     }
 }
 
-void run_release(struct peer *peer, struct call *call)
+static void run_release(struct peer *peer, struct call *call)
 {
     for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
         struct item *item = item_of(request);
@@ -318,7 +318,7 @@ static int next_of(enum request_class class, uint64_t after_seq)
     return next;
 }
 
-void run_read(struct peer *peer, struct call *call)
+static void run_read(struct peer *peer, struct call *call)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint32_t left = call->action.read.counts[c];
@@ -333,7 +333,7 @@ void run_read(struct peer *peer, struct call *call)
     }
 }
 
-void run_read_own(struct peer *peer, struct call *call)
+static void run_read_own(struct peer *peer, struct call *call)
 {
     uint64_t after = call->action.read.after.seq;
     int i = NOBODY;
@@ -353,7 +353,7 @@ void run_read_own(struct peer *peer, struct call *call)
     call->more = call->got_count > 0 && call->got_count == (int)call->action.read.count;
 }
 
-void run_list_own(struct peer *peer, struct call *call)
+static void run_list_own(struct peer *peer, struct call *call)
 {
     for (int c = 0; c < CLASS_COUNT; c++) {
         uint64_t after = call->action.after[c].seq;
@@ -378,7 +378,7 @@ static bool was_found(const struct peer *peer, const struct item *item)
     return known;
 }
 
-void run_reclaim(struct peer *peer, struct call *call)
+static void run_reclaim(struct peer *peer, struct call *call)
 {
     peer->left[call->action.read.class].count = 0;
     for (int i = 0; i < world.added; i++) {
@@ -412,7 +412,8 @@ static bool unread(const struct item *item, enum request_class class)
     return item->place == IN_STREAM && item->class == class && item->owner == NOBODY && !item->read && !item->deleted;
 }
 
-void run_shed(struct peer *peer, struct call *call)
+/* Takes cancels first, each once; then the newest unread requests, while more than the cap are left. */
+static void run_shed(struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
     uint64_t waiting = 0, before = action->read.before.seq;
@@ -443,7 +444,7 @@ void run_shed(struct peer *peer, struct call *call)
     call->more = call->got_count > 0 && waiting > action->read.cap;
 }
 
-void run_fair(struct peer *peer, struct call *call)
+static void run_fair(struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
     int looks = 8, aside = 0, i;
@@ -468,7 +469,7 @@ void run_fair(struct peer *peer, struct call *call)
     }
 }
 
-void run_sweep(struct peer *peer, struct call *call)
+static void run_sweep(struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
     int i;
@@ -490,7 +491,7 @@ void run_sweep(struct peer *peer, struct call *call)
 
 /* --- promote, pulse --- */
 
-void run_promote(struct peer *peer, struct call *call)
+static void run_promote(struct peer *peer, struct call *call)
 {
     (void)peer;
     uint64_t now_ms = redis_ms();
@@ -508,7 +509,9 @@ void run_promote(struct peer *peer, struct call *call)
     }
 }
 
-void run_mend(struct peer *peer, struct call *call)
+/* Moves a few entries a call, and sets the ids back to the clock with the last one. A worker that holds a moved entry
+ * computes it in vain. */
+static void run_mend(struct peer *peer, struct call *call)
 {
     (void)peer;
     int left = 3;
@@ -557,7 +560,7 @@ static bool elect(const struct peer *peer, const struct heartbeat *heartbeat)
     return true;
 }
 
-void run_pulse(struct peer *peer, struct call *call)
+static void run_pulse(struct peer *peer, struct call *call)
 {
     struct pulse *pulse = &call->pulse;
     *pulse = (struct pulse){.redis_ms = redis_ms(),
@@ -584,5 +587,41 @@ void run_pulse(struct peer *peer, struct call *call)
         pulse->command = chance(2) == 0 ? EVENT_QUIET : EVENT_DRAIN;
     } else if (!world.faults.on || chance(2) == 0) {
         pulse->command = EVENT_RESUME;
+    }
+}
+
+static void run_renew(struct peer *peer, struct call *call)
+{
+    call->held = alive(peer->name);
+    if (call->held) { world.alive_until[peer->name] = world.now + LEASE_MS * NS_PER_MS; }
+}
+
+void run_script(struct peer *peer, struct call *call)
+{
+    static const struct {
+        void (*run)(struct peer *peer, struct call *call);
+        void (*each)(struct peer *peer, struct request *request);
+    } scripts[ACTION_EXIT + 1] = {
+        [ACTION_READ] = {run_read},
+        [ACTION_READ_OWN] = {run_read_own},
+        [ACTION_LIST_OWN] = {run_list_own},
+        [ACTION_RECLAIM] = {run_reclaim},
+        [ACTION_SHED] = {run_shed},
+        [ACTION_FAIR] = {run_fair},
+        [ACTION_SWEEP] = {run_sweep},
+        [ACTION_PULSE] = {run_pulse},
+        [ACTION_RENEW] = {run_renew},
+        [ACTION_PROMOTE] = {run_promote},
+        [ACTION_MEND] = {run_mend},
+        [ACTION_RELEASE] = {run_release},
+        [ACTION_SETTLE] = {.each = settle_one},
+        [ACTION_RECORD_RUN] = {.each = run_charge},
+    };
+    if (scripts[call->kind].run) {
+        scripts[call->kind].run(peer, call);
+    } else if (scripts[call->kind].each) {
+        for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
+            scripts[call->kind].each(peer, request);
+        }
     }
 }

@@ -39,42 +39,15 @@ static bool holds_unsendable(const struct call *call)
     return first && first->lifetime.outcome == OUTCOME_DONE && item_of(first)->kind == UNSENDABLE;
 }
 
-static void run_renew(struct peer *peer, struct call *call)
-{
-    call->held = alive(peer->name);
-    if (call->held) { world.alive_until[peer->name] = world.now + LEASE_MS * NS_PER_MS; }
-}
-
-/* An action takes effect: a script runs, or a thread works on the requests. */
+/* An action takes effect; Redis does not receive what it refuses. */
 static void run_call(struct peer *peer, struct call *call)
 {
-    static const struct {
-        void (*call)(struct peer *peer, struct call *call);
-        void (*each)(struct peer *peer, struct request *request);
-    } effects[ACTION_EXIT + 1] = {
-        [ACTION_READ] = {run_read},
-        [ACTION_READ_OWN] = {run_read_own},
-        [ACTION_LIST_OWN] = {run_list_own},
-        [ACTION_RECLAIM] = {run_reclaim},
-        [ACTION_SHED] = {run_shed},
-        [ACTION_FAIR] = {run_fair},
-        [ACTION_SWEEP] = {run_sweep},
-        [ACTION_PULSE] = {run_pulse},
-        [ACTION_RENEW] = {run_renew},
-        [ACTION_PROMOTE] = {run_promote},
-        [ACTION_MEND] = {run_mend},
-        [ACTION_RELEASE] = {run_release},
-        [ACTION_SUBMIT] = {run_submit},
-        [ACTION_SETTLE] = {.each = settle_one},
-        [ACTION_RECORD_RUN] = {.each = run_charge},
-        [ACTION_PREPARE] = {.each = run_prepare},
-        [ACTION_FORMAT] = {.each = run_format},
-    };
     call->ran = true;
-    if (holds_unsendable(call)) { return; } /* Redis does not get it */
-    if (effects[call->kind].call) { effects[call->kind].call(peer, call); }
-    struct request *request = effects[call->kind].each ? call->action.requests.first : NULL;
-    for (; request != NULL; request = request->next) { effects[call->kind].each(peer, request); }
+    if (local(call->kind)) {
+        run_work(call);
+    } else if (!holds_unsendable(call)) {
+        run_script(peer, call);
+    }
     if (call->kind == ACTION_LIST_OWN) { answer_after_scripts(peer, call); }
 }
 
