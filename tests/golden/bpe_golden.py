@@ -46,9 +46,10 @@ def enlarge(vocabulary, merges, size, within=None):
     `within`: no added merge has this character in its right part."""
     rng = random.Random(20)
     vocabulary, merges = dict(vocabulary), list(merges)
-    tokens, known = list(vocabulary), set(merges)
+    tokens, known = list(vocabulary)[:20_000], set(merges)
+    ends = tokens[:5_000]
     while len(vocabulary) < size:
-        left, right = rng.choice(tokens[:20_000]), rng.choice(tokens[:5_000])
+        left, right = rng.choice(tokens), rng.choice(ends)
         if (left, right) not in known and len(left + right) <= 24 and not (within and within in right):
             known.add((left, right))
             merges.append((left, right))
@@ -101,6 +102,16 @@ FILES = {
 }
 
 
+def numbered(vocabulary, added):
+    """The tokens as a tokenizer.json lists them: those of the vocabulary keep its numbers, the others follow it."""
+    fields = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    ids = dict(vocabulary)
+    for each in added:
+        ids.setdefault(each.content, len(ids))
+    listed = [{"id": ids[each.content], **{name: getattr(each, name) for name in fields}} for each in added]
+    return sorted(listed, key=lambda each: each["id"])
+
+
 def processor(ends, ids):
     if not ends:
         return byte_level()
@@ -126,9 +137,7 @@ def build(vocabulary, merges, normalizer, pre_tokenizer, added, ends, pairs, of=
                "pre_tokenizer": pre_tokenizer, "post_processor": None,
                "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
                "model": model}
-    whole = Tokenizer.from_str(json.dumps(content))
-    whole.add_tokens(list(added))
-    content["added_tokens"] = json.loads(whole.to_str())["added_tokens"]
+    content["added_tokens"] = numbered(vocabulary, added)
     content["post_processor"] = processor(ends, {each["content"]: each["id"] for each in content["added_tokens"]})
     return content
 

@@ -1,9 +1,12 @@
 """The texts that the tokenizer is compared on: real ones from the corpus folder, and ones made to find mistakes."""
 import gzip
+import json
+import os
 import pathlib
 import random
 import subprocess
 import unicodedata
+import zlib
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -22,7 +25,17 @@ def _evenly(lines, count):
 
 
 def real_texts(corpus, per_source):
-    """Lines of fortunes, man pages (one source per language) and package descriptions (one source per language)."""
+    """Lines of fortunes, man pages (one source per language) and package descriptions (one source per language). They are
+    kept beside the corpus, which does not change, as this version of this file chose them."""
+    kept = corpus / f"lines-{per_source}-{zlib.crc32(pathlib.Path(__file__).read_bytes()):08x}.json"
+    if not kept.exists():
+        new = kept.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(_choose(corpus, per_source)))
+        new.rename(kept)
+    return json.loads(kept.read_text())
+
+
+def _choose(corpus, per_source):
     sources = {}
     for path in sorted(corpus.glob("files/usr/share/games/fortunes/**/*")):
         if path.is_file() and not path.is_symlink() and path.suffix not in (".dat", ".u8"):
