@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from case import RedisCase, SluiceCase, scaled
+from case import RedisCase, scaled
 from corpus import texts
 from daemon import SOURCE
 
@@ -61,13 +61,11 @@ class Recipe:
         self.case.assertEqual(self.errors, [])
 
 
-class Callers(SluiceCase):
+class Callers(RedisCase):
     queue = "default"
 
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
         self.daemons = [self.start_slow(self.server) for _ in range(2)]
         self.callers = Recipe(self, self.server)
         self.callers.wait_round()

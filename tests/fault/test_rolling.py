@@ -3,15 +3,10 @@ charged, none is lost."""
 # ctest-processors: 2
 # ctest-cost: 10
 
-from case import SluiceCase, scaled
+from case import RedisCase, scaled
 
 
-class Rolling(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-
+class Rolling(RedisCase):
     def deploy(self, rounds, load, stop):
         daemons = [self.start_daemon(self.server) for _ in range(2)]
         for _ in range(rounds):

@@ -5,17 +5,15 @@ worker merely held it."""
 import random
 import time
 
-from case import SOON, SluiceCase, scaled
+from case import SOON, RedisCase, scaled
 from corpus import texts
 
 
-class WorkerKill(SluiceCase):
+class WorkerKill(RedisCase):
     lease_ms = SOON
 
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
         self.model = self.make_model("wide", hidden=320, heads=4)  # wide enough that replies in JSON are staged
 
     def finish(self, sender, **options):

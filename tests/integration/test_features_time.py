@@ -69,10 +69,6 @@ class Classes(FeatureCase):
 
 
 class Times(FeatureCase):
-    def redis_ms(self):
-        seconds, micros = self.client.time()
-        return seconds * 1000 + micros // 1000
-
     def test_delay(self):
         self.serve()
         name = self.add(id="job", text="later", delay="700", encoding="f32")
@@ -87,7 +83,7 @@ class Times(FeatureCase):
     def test_expired_before_a_worker_was_there(self):
         name = self.add(id="old", text="too late", expires_in="1")
         later = self.add(text="in time", expires_in="600000")
-        self.wait_until(lambda: self.redis_ms() > int(name.split("-")[0]) + 1, "the deadline to pass")
+        self.wait_until(lambda: self.now_ms() > int(name.split("-")[0]) + 1, "the deadline to pass")
         self.serve()
         reply = self.wait_reply("old")
         self.assertEqual((reply["status"], reply["code"]), (b"error", b"expired"))
@@ -162,10 +158,6 @@ class IdsAhead(FeatureCase):
 
     WITHIN_MS = 10000
 
-    def redis_ms(self):
-        seconds, micros = self.client.time()
-        return seconds * 1000 + micros // 1000
-
     def forge(self, *entries):
         """Adds all entries at once, so that no worker reads in between; returns Redis' answer to each."""
         pipe = self.client.pipeline(transaction=True)
@@ -178,10 +170,10 @@ class IdsAhead(FeatureCase):
         def is_present():
             group, = self.client.xinfo_groups(self.key(stream))
             ids = [self.client.xinfo_stream(self.key(stream))["last-generated-id"], group["last-delivered-id"]]
-            return all(int(last.split(b"-")[0]) <= self.redis_ms() + 2000 for last in ids)
+            return all(int(last.split(b"-")[0]) <= self.now_ms() + 2000 for last in ids)
 
         self.wait_until(is_present, f"{stream} to be back in the present", timeout=self.WITHIN_MS / 1000)
-        self.assertLess(self.redis_ms() - since, self.WITHIN_MS)
+        self.assertLess(self.now_ms() - since, self.WITHIN_MS)
 
     def test_back_to_normal_under_load(self):
         """Each honest request gets its own vector; delays and deadlines are right, both during the repair and
@@ -194,7 +186,7 @@ class IdsAhead(FeatureCase):
             thread.start()
         self.wait_until(lambda: all(len(thread.names) > 100 for thread in honest.values()), "the load to be there")
         for turn in range(3):
-            since = self.redis_ms()
+            since = self.now_ms()
             streams = {"requests:high": LAST_ID, "requests": f"{TO_COME + turn}-0"}
             *_, delayed, _, refused = self.forge(
                 *((stream, forged, {"text": "forged", "id": f"order-{turn}"}) for stream, forged in streams.items()),
@@ -215,7 +207,7 @@ class IdsAhead(FeatureCase):
             self.assertEqual(self.wait_reply(f"late-{turn}", timeout=self.WITHIN_MS / 1000)["code"], b"expired")
             self.wait_until(lambda: self.reply(f"order-{turn}").get("entry") == honest_name, "the newest's reply")  # pylint: disable=cell-var-from-loop
             self.assert_vector(self.wait_reply(f"order-{turn}"), "honest")
-        begun = self.redis_ms()
+        begun = self.now_ms()
         for klass in ("high", "normal"):
             name = self.add(klass, id=f"after-{klass}", text="later", delay="500", expires_in="60000")
             self.assertLessEqual(begun, int(name.split(":")[-1].split("-")[0]))
@@ -233,7 +225,7 @@ class IdsAhead(FeatureCase):
         for entry in forged[1:]:
             self.client.xadd(self.key("requests"), {"text": b"a" * (2 << 20)}, entry)
         with self.server.client().monitor() as monitor:
-            since = self.redis_ms()
+            since = self.now_ms()
             self.serve()
             for entry in forged:
                 self.assertEqual(self.wait_reply(entry)["code"], b"too_large")

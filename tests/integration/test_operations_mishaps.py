@@ -105,10 +105,6 @@ class Clocks(SluiceCase):
         self.client = self.server.client()
         self.sender = self.producer(self.server)
 
-    def now_ms(self):
-        seconds, micros = self.client.time()
-        return seconds * 1000 + micros // 1000
-
     def shift(self, name, shift_ms):
         """Writes in place, because the library has the file mapped."""
         with open(self.path(name), "r+b") as file:

@@ -31,10 +31,6 @@ class Operator(RedisCase):
         letter = {"_entry": name, "_code": code, "_message": "the engine said no", "_attempts": "4", "text": text, **fields}
         return self.client.xadd(self.sender.key("dead"), letter, id=f"{now}-*").decode()
 
-    def now_ms(self):
-        seconds, micros = self.client.time()
-        return seconds * 1000 + micros // 1000
-
     def letters(self):
         return [id.decode() for id, _ in self.client.xrange(self.sender.key("dead"))]
 

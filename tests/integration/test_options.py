@@ -6,7 +6,7 @@ import json
 import math
 import struct
 
-from case import SluiceCase
+from case import RedisCase
 from corpus import AWKWARD, texts
 from vectors import decode_f32
 
@@ -39,16 +39,10 @@ def rows_of(encoding, reply):
     return [f32(vector) for vector in vectors]
 
 
-class Options(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.sender = None
-
+class Options(RedisCase):
     def serve(self, *flags, **shape):
         self.model = self.make_model(prompts=PROMPTS, **shape)
         self.daemon = self.start_daemon(self.server, *flags, model=self.model)
-        self.sender = self.producer(self.server)
 
     def vector(self, text):
         return self.reference(self.model)(text)

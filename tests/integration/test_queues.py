@@ -5,19 +5,14 @@ import json
 import re
 import signal
 
-from case import RedisCase, SluiceCase
+from case import RedisCase
 from corpus import texts
 from producer import Journal
 
 WORD = "kernel"  # a batch with this word takes 30 ms longer
 
 
-class Queues(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-
+class Queues(RedisCase):
     def serve(self, *entries, flags=(), wait=True, **settings):
         """Starts a daemon with `queues` in its file; tests of single queues give theirs by a flag."""
         daemon = self.make_configured(self.server, {"queues": list(entries), "threads": 1, **settings}, *flags).start()

@@ -31,12 +31,12 @@ class Ahead(ScriptCase):
 
     def assert_present(self, which="normal"):
         """Asserts that a new entry's id is in the present and that a reader gets the entry."""
-        before = self.now()
+        before = self.now_ms()
         entry_id = self.add(which)
-        self.assertTrue(before <= self.ms(entry_id) <= self.now() + 2000, entry_id)
+        self.assertTrue(before <= self.ms(entry_id) <= self.now_ms() + 2000, entry_id)
         self.assertIn(entry_id, self.desk.read("me", which))
         for last in self.last_ids(which):
-            self.assertLessEqual(self.ms(last), self.now() + 2000)
+            self.assertLessEqual(self.ms(last), self.now_ms() + 2000)
 
     # --- mend ---
 
@@ -74,7 +74,7 @@ class Ahead(ScriptCase):
                     back = [fields for fields in self.desk.entries(which).values() if fields[0] == "_id"]
                     self.assertEqual([fields[1] for fields in back], [PREFIX[which] + name for name in moved])
                     for fields in back:
-                        self.assertTrue(self.now() - 60000 < int(fields[5]) <= self.now())  # _first_at
+                        self.assertTrue(self.now_ms() - 60000 < int(fields[5]) <= self.now_ms())  # _first_at
                         self.assertIn(fields[7], ("forged", "honest 0", "honest 1", "honest 2"))
                     self.assertEqual(self.mend(), [0, 0, 0, 0])
                     self.assertEqual(len(self.desk.read("me", which)), len(moved))
@@ -101,7 +101,7 @@ class Ahead(ScriptCase):
                 self.assertEqual(self.desk.owners(), {f"{TO_COME}-0": owner})
                 self.assertEqual(self.mend(large=1000), [0, 0, 1, 0])
                 self.assertEqual(self.client.hkeys(self.desk.key("later:data")), [small.encode()])
-                end = End(f"{TO_COME}-0", "error", first_ms=self.now())
+                end = End(f"{TO_COME}-0", "error", first_ms=self.now_ms())
                 self.assertEqual(self.desk.run(self.desk.settle(end, consumer=owner)), [1, 0, 0])
                 self.assertEqual(self.mend(), [0, 1, 0, 0])
                 self.assert_present()
@@ -126,7 +126,7 @@ class Ahead(ScriptCase):
                 backlog = [self.add() for _ in range(3)]
                 self.add(entry_id=forged)
                 self.desk.read("me")
-                self.desk.run(self.desk.settle(End(forged, first_ms=self.now())))
+                self.desk.run(self.desk.settle(End(forged, first_ms=self.now_ms())))
                 self.assertEqual(self.mend(), [0, 1, 0, 0])
                 self.assertEqual(self.desk.owners(), dict.fromkeys(backlog, "me"))
                 self.assert_present()
@@ -146,7 +146,7 @@ class Ahead(ScriptCase):
         """The stream is empty, so only its last ids show that it is ahead."""
         self.add(entry_id=f"{TO_COME}-0")
         self.desk.read("me")
-        self.desk.run(self.desk.settle(End(f"{TO_COME}-0", first_ms=self.now())))
+        self.desk.run(self.desk.settle(End(f"{TO_COME}-0", first_ms=self.now_ms())))
         self.assertEqual(self.mend(), [0, 1, 0, 0])
         self.assert_present()
         self.client.execute_command("XADD", self.desk.stream(), "MAXLEN", "0", LAST_ID, "text", "x")  # a producer may do this
@@ -155,10 +155,10 @@ class Ahead(ScriptCase):
         self.assert_present()
 
     def test_two_seconds_are_believed(self):
-        near = self.now() + 1000
+        near = self.now_ms() + 1000
         self.add(entry_id=f"{near}-0")
         self.assertEqual(self.mend(), [0, 0, 0, 0])
-        far = self.now() + 60000
+        far = self.now_ms() + 60000
         self.add(entry_id=f"{far}-0")
         self.assertEqual(self.mend(), [1, 1, 0, 0])
         self.assertGreaterEqual(self.add(), f"{near}-1")  # not before the stream's entries
@@ -169,7 +169,7 @@ class Ahead(ScriptCase):
         self.add(entry_id=f"{TO_COME}-0")
         self.desk.read("me")
         self.client.xdel(self.desk.stream(), f"{TO_COME}-0")
-        self.desk.set_last_id(f"{self.now()}-0")
+        self.desk.set_last_id(f"{self.now_ms()}-0")
         self.add()
         self.assertEqual(self.desk.read("me"), [])
         self.assertEqual(self.mend(), [0, 1, 0, 0])
@@ -190,7 +190,7 @@ class Ahead(ScriptCase):
         self.desk.read("me")
         self.desk.run(self.desk.charge(name))
         self.mend()
-        self.assertEqual(self.desk.run(self.desk.settle(End(name, first_ms=self.now()))), [0, 0, 0])
+        self.assertEqual(self.desk.run(self.desk.settle(End(name, first_ms=self.now_ms()))), [0, 0, 0])
         self.assertEqual(self.desk.reply(name), {})
         self.assertEqual(self.desk.places(name), {"stream": 0, "parked": 1, "waits": 1, "reply": []})
         self.promote()
@@ -298,7 +298,7 @@ class Ahead(ScriptCase):
                     self.assertEqual(self.promote()[0], 6 + (forged != LAST_ID))  # with TO_COME one comes, and its id shows the fault
                     self.assertEqual(self.desk.run(self.desk.promote())[0], 0)
                     for name in names[forged != LAST_ID:]:
-                        self.assertGreater(self.client.zscore(self.desk.key("later"), name), self.now() - 1000)
+                        self.assertGreater(self.client.zscore(self.desk.key("later"), name), self.now_ms() - 1000)
                     self.assertEqual(self.mend()[1], 1)
                     self.promote()
                     back = {fields[1] for which in CLASSES for fields in self.desk.entries(which).values()}
@@ -321,12 +321,12 @@ class Ahead(ScriptCase):
                     self.client.xgroup_createconsumer(self.desk.stream(), "sluice", "me")
                     self.desk.read("me")
                     if end == "settle":
-                        self.assertEqual(self.desk.run(self.desk.settle(End(name, reply="second", first_ms=self.now())))[0], 1)
+                        self.assertEqual(self.desk.run(self.desk.settle(End(name, reply="second", first_ms=self.now_ms())))[0], 1)
                     elif end == "defer":
                         self.assertEqual(self.desk.run(self.desk.defer(Park(name))), [1])
                     elif end == "charge":
                         self.assertEqual(self.desk.run(self.desk.charge(name)), [1])
-                        self.desk.run(self.desk.settle(End(name, reply="second", first_ms=self.now())))
+                        self.desk.run(self.desk.settle(End(name, reply="second", first_ms=self.now_ms())))
                     self.mend()
                     self.promote()
                     self.finish()
@@ -364,7 +364,7 @@ class Ahead(ScriptCase):
     def given_until(self, end_ms):
         """Returns the ids that `*` generates until that time."""
         given = set()
-        while self.now() <= end_ms:
+        while self.now_ms() <= end_ms:
             pipe = self.client.pipeline(transaction=False)
             for _ in range(500):
                 pipe.xadd(self.desk.stream(), {"text": "x"})
@@ -374,14 +374,14 @@ class Ahead(ScriptCase):
     def test_star_repeats_no_name(self):
         """Neither a moved entry's name nor that of an ended one is repeated: shortly before its ms, the stream's last
         id skips it."""
-        soon = self.now() + 2400
+        soon = self.now_ms() + 2400
         self.add(entry_id=f"{soon}-0", delay="9")
         names = {f"{soon}-0", *(self.add() for _ in range(200))}
         self.end(*[f"{soon}-{last}" for last in range(101, 201)])
         while self.mend()[2]:
             pass
         self.assertEqual(plain(self.client.hget(self.desk.key("meta"), "ahead_normal")), str(soon))
-        self.wait_until(lambda: self.now() > soon - 1900, "it to be near")
+        self.wait_until(lambda: self.now_ms() > soon - 1900, "it to be near")
         self.mend()
         given = self.given_until(soon + 3)
         self.assertTrue(any(self.ms(entry_id) > soon for entry_id in given))
@@ -389,15 +389,15 @@ class Ahead(ScriptCase):
 
     def test_star_repeats_no_name_though_the_stream_is_set_back_again(self):
         """While the last id skips a time, another future id is mended."""
-        soon = self.now() + 2400
+        soon = self.now_ms() + 2400
         names = {self.add(entry_id=f"{soon}-0"), *(self.add() for _ in range(10))}
         self.mend()
-        self.wait_until(lambda: self.now() > soon - 1900, "it to be near")
+        self.wait_until(lambda: self.now_ms() > soon - 1900, "it to be near")
         self.mend()
         ended = [self.add() for _ in range(200)]
         self.end(*ended)
         names.update(ended)
-        names.add(self.add(entry_id=f"{self.now() + 60000}-0"))
+        names.add(self.add(entry_id=f"{self.now_ms() + 60000}-0"))
         self.mend()
         self.assertGreater(self.ms(self.add()), soon)
         given = self.given_until(soon + 3)
@@ -427,7 +427,7 @@ class Ahead(ScriptCase):
 
     def test_a_name_of_times_to_come_does_not_shadow(self):
         """It counts from when it was seen: requests sent after that are newer, earlier ones older."""
-        now = self.now()
+        now = self.now_ms()
         for forged in (f"{TO_COME}-0", LAST_ID, f"{now + 5000}-0"):
             with self.subTest(forged=forged):
                 self.add(entry_id=f"{now - 1000}-0")
@@ -449,7 +449,7 @@ class Ahead(ScriptCase):
 
     def test_the_same_whatever_the_order_and_however_often(self):
         """One of many is the newest, and its reply is the final one."""
-        now = self.now()
+        now = self.now_ms()
         names = [(f"{now}-0", now), (f"{TO_COME}-0", now), (f"{TO_COME}-1", now), (f"{TO_COME}-2", now - 1), (LAST_ID, now - 5)]
         for start in range(len(names)):
             for step in (1, 2, 3, 4):
@@ -477,7 +477,7 @@ class Ahead(ScriptCase):
 
     def test_a_cancelled_one_hides_nobody(self):
         """It is not known when it was seen, so the other one's reply stays."""
-        now = self.now()
+        now = self.now_ms()
         self.add(entry_id=f"{now}-0", id="order-42")
         self.assertEqual(self.answered(f"{now}-0", now), 1)
         self.add(entry_id=f"{TO_COME}-0", id="order-42")
@@ -494,12 +494,12 @@ class Ahead(ScriptCase):
         """The parked entry records that moment, not the forged time."""
         self.add(entry_id=f"{TO_COME}-0")
         self.desk.read("me")
-        before = self.now()
+        before = self.now_ms()
         self.desk.run(self.desk.defer(Park(f"{TO_COME}-0", delay_ms=HOUR_MS)))
         self.mend()
         self.promote()
         (_, fields), = self.desk.entries().items()
-        self.assertTrue(before <= int(fields[fields.index("_first_at") + 1]) <= self.now())
+        self.assertTrue(before <= int(fields[fields.index("_first_at") + 1]) <= self.now_ms())
 
 
 def refused_add(case):

@@ -11,7 +11,7 @@ import tempfile
 
 import process
 import redis
-from case import SCALE, SluiceCase
+from case import SCALE, RedisCase, SluiceCase
 from daemon import SOURCE
 from proxy import split_command
 from redis_server import RedisServer, append_only, connect
@@ -34,11 +34,11 @@ def places(written, start):
     return sizes
 
 
-class AllScripts(SluiceCase):
+class AllScripts(RedisCase):
+    redis_options = {"aof": None}
+
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.client = self.server.client()
         self.desk = Desk(self.client)
 
     def prepare(self, scene):

@@ -22,10 +22,10 @@ class Parked(ScriptCase):
 
     def test_due_is_the_later_of_delay_and_time(self):
         self.desk.deliver("me", "1-1", "2-1", "3-1")
-        before = self.now()
+        before = self.now_ms()
         self.assertEqual(self.defer(Park("1-1", delay_ms=5000), Park("2-1", delay_ms=5000, due_at_ms=FAR_MS),
                                     Park("3-1", due_at_ms=1)), [1, 1, 1])
-        after = self.now()
+        after = self.now_ms()
         self.assertTrue(before + 5000 <= self.due("1-1") <= after + 5000)
         self.assertEqual(self.due("2-1"), FAR_MS)
         self.assertTrue(before <= self.due("3-1") <= after)

@@ -250,8 +250,8 @@ class Pulse(ScriptCase):
         """Each end is counted once; a day reuses the place of the 91st day before."""
         def days():
             return {field: count for field, count in plain(self.client.hgetall(self.desk.key("stats"))).items() if field.startswith("day:")}
-        self.wait_until(lambda: self.now() % 86400000 < 86400000 - 30000, "a day that does not end meanwhile", timeout=60)
-        today = self.now() // 86400000
+        self.wait_until(lambda: self.now_ms() % 86400000 < 86400000 - 30000, "a day that does not end meanwhile", timeout=60)
+        today = self.now_ms() // 86400000
         place = f"day:{today % 91}"
         self.client.hset(self.desk.key("stats"), mapping={place: f"{today - 91} 5 5", f"day:{(today - 1) % 91}": f"{today - 1} 6 6"})
         for _ in range(2):

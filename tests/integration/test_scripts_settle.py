@@ -27,7 +27,7 @@ class Settle(ScriptCase):
         self.desk.deliver("me", "1-1")
         self.assertEqual(self.settle(End("1-1", ttl_ms=60000)), [1, 0, 0])
         reply = self.desk.reply("1-1")
-        now = self.now()
+        now = self.now_ms()
         self.assertTrue(now - 60000 < int(reply.pop("done_at")) <= now)
         self.assertTrue(now - 60000 < int(reply.pop("queued_ms")) <= now)  # entry 1-1 dates from the clock's start
         self.assertEqual(reply, {"status": "done", "entry": "1-1", "model": "m", "revision": "r", "embedding": "v"})

@@ -32,10 +32,6 @@ class Story(RedisCase):
         self.assertAlmostEqual(story.pop("at"), self.now_ms(), delta=30000)
         return story, [event["event"] for event in events]
 
-    def now_ms(self):
-        seconds, micros = self.client.time()
-        return seconds * 1000 + micros // 1000
-
     def add(self, stream=None, **fields):
         return self.client.xadd(stream or self.stream, {"text": "x", **fields}).decode()
 

@@ -6,21 +6,15 @@ import json
 import re
 import subprocess
 
-from case import SluiceCase, scaled
+from case import RedisCase, scaled
 from corpus import AWKWARD, texts
 from model import write_model
 from vectors import decode_f32
 
 
-class StraightLine(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-
+class StraightLine(RedisCase):
     def serve(self, *flags):
         self.daemon = self.start_daemon(self.server, *flags)
-        self.sender = self.producer(self.server)
 
     def finish(self, **options):
         self.wait_finished(self.sender)

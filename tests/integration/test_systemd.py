@@ -6,17 +6,12 @@ import signal
 import socket
 import time
 
-from case import SluiceCase
+from case import RedisCase
 
 HALF_S = 0.5
 
 
-class Systemd(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
-
+class Systemd(RedisCase):
     def listen(self, name):
         """Returns a socket that NOTIFY_SOCKET may name; a leading `@` makes it abstract."""
         notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -5,17 +5,12 @@ import json
 import re
 import struct
 
-from case import SluiceCase
+from case import RedisCase
 
 TEXTS = ["hello world", "the green music library", "red", "some text, with signs!", "hello " * 60, "red", "a stream of work"]
 
 
-class Tasks(SluiceCase):
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.sender = self.producer(self.server)
-
+class Tasks(RedisCase):
     def local(self, task, directory, texts, *arguments):
         """Returns the lines of the local command."""
         source = self.write("in.txt", "".join(text + "\n" for text in texts))

@@ -80,6 +80,11 @@ class SluiceCase(unittest.TestCase):
         self.wait_until(lambda: len(re.findall(pattern, daemon.read_log())) >= count,
                         lambda: f"{pattern} in the log:\n{daemon.read_log()[-3000:]}")
 
+    def now_ms(self):
+        """The time of the case's server."""
+        seconds, micros = self.client.time()
+        return seconds * 1000 + micros // 1000
+
     def path(self, *names):
         return os.path.join(self.directory, *names)
 

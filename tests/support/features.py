@@ -6,7 +6,7 @@ busy."""
 
 import json
 
-from case import SluiceCase
+from case import RedisCase
 from vectors import decode_f32
 
 HOLD, HOLD_MS = "kernel", 1500  # the word that holds the engine up; no other text of these tests has it
@@ -14,13 +14,8 @@ FAIL = "music"                  # the word that makes a pass fail, where a test 
 STREAM = {"high": "requests:high", "normal": "requests", "low": "requests:low"}
 
 
-class FeatureCase(SluiceCase):
+class FeatureCase(RedisCase):
     backoff = ("--backoff-ms", "20", "--backoff-cap-ms", "60")
-
-    def setUp(self):
-        super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
 
     def serve(self, *flags, faults=(), hold_ms=HOLD_MS, threads=1):
         served = self.make_faulty(self.server, "--threads", threads, *self.backoff, *flags,

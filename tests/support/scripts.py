@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import redis
 
-from case import SluiceCase
+from case import RedisCase
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lua")
 PREFIX = {"high": "high:", "normal": "", "low": "low:"}
@@ -346,15 +346,11 @@ def refused(client, call):
     return ""
 
 
-class ScriptCase(SluiceCase):
+class ScriptCase(RedisCase):
     """A server, and a desk for queues that have their groups."""
+
+    redis_options = {"aof": None}
 
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis(aof=None)
-        self.desk = Desk(self.server.client()).groups()
-        self.client = self.desk.client
-
-    def now(self):
-        seconds, micros = self.client.time()
-        return seconds * 1000 + micros // 1000
+        self.desk = Desk(self.client).groups()
