@@ -27,11 +27,11 @@ math(EXPR some "${every} * 60") # all of them, EVERY 1, take half an hour
 add_test(NAME golden.unigram COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/unigram_golden.py
   $<TARGET_FILE:tokenize_lines> ${SLUICE_CORPUS} ${CMAKE_CURRENT_BINARY_DIR}/golden ${some})
 set_tests_properties(golden.unigram PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED "python;corpus" TIMEOUT 900
-  COST 30 ENVIRONMENT RAYON_NUM_THREADS=1)
+  COST 20 ENVIRONMENT RAYON_NUM_THREADS=1)
 add_test(NAME golden.bpe COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/bpe_golden.py
   $<TARGET_FILE:tokenize_lines> ${SLUICE_CORPUS} ${CMAKE_CURRENT_BINARY_DIR}/golden ${some})
 set_tests_properties(golden.bpe PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED "python;corpus" TIMEOUT 900
-  COST 30 ENVIRONMENT RAYON_NUM_THREADS=1)
+  COST 50 ENVIRONMENT RAYON_NUM_THREADS=1)
 add_test(NAME golden.random COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/random_golden.py
   $<TARGET_FILE:tokenize_lines> ${CMAKE_CURRENT_BINARY_DIR}/golden) # some seconds; a number after it makes more tokenizers
 set_tests_properties(golden.random PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 300 COST 10
@@ -60,7 +60,7 @@ if(NOT SLUICE_SANITIZE) # unit.engine.encoder runs the same code, beside a refer
   add_test(NAME golden.encoder COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/encoder_golden.py
     ${texts} ${CMAKE_CURRENT_BINARY_DIR}/golden ${others} ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:encode_ids>)
   # numpy's threads would wait for each other by spinning, beside all that runs at the same time.
-  set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT ${SLUICE_TEST_LIMIT} COST 20
+  set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT ${SLUICE_TEST_LIMIT} COST 40
     ENVIRONMENT OPENBLAS_NUM_THREADS=1)
 endif()
 
