@@ -108,6 +108,18 @@ sluice_kernels(kernels ${others})
 sluice_kernels(kernels_hopper HOPPER ${hopper})
 target_link_libraries(kernels PUBLIC kernels_hopper)
 
+# The code of kernels that memory bounds, for unit.kernels.memory_access to look at.
+set(SLUICE_KERNEL_PTX)
+if(SLUICE_TESTS)
+  foreach(architecture 80 90)
+    add_library(kernels_ptx_${architecture} OBJECT kernels/activate.cu kernels/norm.cu kernels/pool.cu kernels/rotate.cu)
+    set_target_properties(kernels_ptx_${architecture} PROPERTIES CUDA_PTX_COMPILATION ON
+      CUDA_ARCHITECTURES ${architecture}-virtual CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
+    target_include_directories(kernels_ptx_${architecture} PRIVATE ${CMAKE_SOURCE_DIR})
+    list(APPEND SLUICE_KERNEL_PTX $<TARGET_OBJECTS:kernels_ptx_${architecture}>)
+  endforeach()
+endif()
+
 add_library(cuda_runtime STATIC EXCLUDE_FROM_ALL ${SLUICE_CUDA_RUNTIME})
 target_compile_definitions(cuda_runtime PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
 target_link_libraries(cuda_runtime PRIVATE base cuda_headers CUDA::cudart_static)

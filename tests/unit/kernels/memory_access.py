@@ -1,13 +1,11 @@
 """Checks in nvcc's PTX that kernels bound by memory access it 16 bytes at a time: a copy element by element, for example through a
 constructor, would be four accesses.
 
-usage: memory_access.py NVCC FOLDER-OF-SOURCES; without an nvcc it exits 77: skipped
+usage: memory_access.py FILE.ptx...; without files, where nothing is built with nvcc, it exits 77: skipped
 """
 
-import concurrent.futures
-import os
+import pathlib
 import re
-import subprocess
 import sys
 
 SKIPPED = 77
@@ -26,11 +24,10 @@ def width(words):
     return (int(count[1]) if count else 1) * int(bits[1]) // 8
 
 
-def entries(nvcc, sources, file, architecture):
-    """[(name, text)] of a file's entries."""
-    command = [nvcc, "-ptx", f"-arch={architecture}", "-std=c++17", "-I", sources, os.path.join(sources, "kernels", file + ".cu"), "-o", "-"]
-    ptx = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [(part.split("(", 1)[0].strip(), part) for part in ptx.split(".entry ")[1:]]
+def entries(path):
+    """The name of the source, the architecture, and [(name, text)] of the entries of a file."""
+    ptx = path.read_text()
+    return path.stem, re.search(r"^\.target (\w+)", ptx, re.M)[1], [(part.split("(", 1)[0].strip(), part) for part in ptx.split(".entry ")[1:]]
 
 
 def complaints(kernel, architecture, found):
@@ -53,16 +50,14 @@ def complaints(kernel, architecture, found):
             yield f"{name} {architecture}: {narrow['ld']} narrow loads, {narrow['st']} narrow stores; {loads} and {stores} are meant"
 
 
-def main(nvcc, sources):
-    if not os.access(nvcc, os.X_OK):
+def main(*paths):
+    if not paths:
         print("SKIPPED: there is no nvcc here, so nobody has looked at how the kernels touch memory")
         return SKIPPED
-    jobs = [(file, architecture) for file in sorted({row[0] for row in KERNELS.values()}) for architecture in ARCHITECTURES]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda job: entries(nvcc, sources, *job), jobs))
-    wrong = [line for (file, architecture), of in zip(jobs, found) for kernel, row in KERNELS.items() if row[0] == file
-             for line in complaints(kernel, architecture, of)]
-    print("\n".join(wrong) or f"{sum(map(len, found))} entries are as they should be")
+    found = {(file, architecture): of for file, architecture, of in map(entries, map(pathlib.Path, paths))}
+    wrong = [line for kernel, (file, _, _) in KERNELS.items() for architecture in ARCHITECTURES
+             for line in complaints(kernel, architecture, found.get((file, architecture), []))]
+    print("\n".join(wrong) or f"{sum(map(len, found.values()))} entries are as they should be")
     return 1 if wrong else 0
 
 
