@@ -18,7 +18,12 @@ with_cuda_on_host = unittest.skipUnless(ON_HOST.exists(), "built without CUDA's 
 
 
 class Case(unittest.TestCase):
-    """A folder of its own, and ways to run the scripts; test_run.py uses it too."""
+    """A folder of its own, one for the models that the class shares, and ways to run the scripts; test_run.py uses it too."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.shared.cleanup)
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -27,7 +32,7 @@ class Case(unittest.TestCase):
 
     def run_check(self, part, *words, driver=(GPU_CHECK,)):
         return self.run_command([sys.executable, "-B", HERE / "check.py", part, "--driver", shlex.join(map(str, driver)),
-                                 "--work", self.out / "work", "--json", self.out / f"{part}.json",
+                                 "--work", self.shared.name, "--json", self.out / f"{part}.json",
                                  "--backend", "cpu", "--reference", "numpy", *words])
 
     def run_command(self, command):
@@ -99,7 +104,7 @@ class OnTheHost(Case):
         self.assertIn("not here: no GPU here", self.text)
 
     def test_forward_once(self):
-        command = [sys.executable, "-B", HERE / "forward_once.py", "--driver", shlex.quote(str(GPU_CHECK)), "--work", self.out,
+        command = [sys.executable, "-B", HERE / "forward_once.py", "--driver", shlex.quote(str(GPU_CHECK)), "--work", self.shared.name,
                    "--backend", "cpu"]
         self.assertEqual(self.run_command(command), 0, self.text)
         self.assertEqual(self.text.count("worst cosine"), 6)
