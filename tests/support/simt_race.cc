@@ -288,9 +288,8 @@ static void write_place(struct race_watch *watch, const void *at, struct place *
 
 /* Records a lane's access to memory that others may see: not its stack, nor the record that identifies it, nor the
  * argument, which nobody writes. */
-static void touch_memory(const void *at, size_t bytes, enum race_kind kind, const void *code)
+__attribute__((noinline)) static void record_touch(const void *at, size_t bytes, enum race_kind kind, const void *code)
 {
-    if (machine == nullptr || !machine->watching) { return; }
     const struct lane *lane = running;
     if (is_within(at, lane->fiber.stack, lane->fiber.stack_bytes) || is_within(at, lane, sizeof *lane) ||
         is_within(at, machine->argument, machine->argument_bytes)) {
@@ -313,6 +312,12 @@ static void touch_memory(const void *at, size_t bytes, enum race_kind kind, cons
             write_place(watch, here, place_at(watch, p), now, kind == RACE_COPY_ENDS, code);
         }
     }
+}
+
+/* Every load and store of a kernel comes here, also while nobody watches. */
+static inline void touch_memory(const void *at, size_t bytes, enum race_kind kind, const void *code)
+{
+    if (machine != nullptr && machine->watching) { record_touch(at, bytes, kind, code); }
 }
 
 void race_touch(const void *at, size_t bytes, enum race_kind kind)
