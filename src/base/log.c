@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/system.h"
 #include "base/utf8.h"
 
 enum {
@@ -146,15 +147,6 @@ static void put_value(struct line *line, const struct log_field *field)
     }
 }
 
-static void put_fields(struct line *line, const struct log_field *fields, size_t count)
-{
-    for (size_t i = 0; i < count && fields[i].kind != LOG_KIND_NONE; i++) {
-        if (line->length + 128 > sizeof line->data) { return; }
-        put_text(line, sink.format == LOG_JSON ? ",\"%s\":" : " %s=", fields[i].key);
-        put_value(line, &fields[i]);
-    }
-}
-
 static void build_line(struct line *line, enum log_level level, const struct log_line *log_line)
 {
     uint64_t now_ms = clock_unix_ms();
@@ -168,7 +160,12 @@ static void build_line(struct line *line, enum log_level level, const struct log
     line->length = 0;
     put_text(line, json ? "{\"time\":\"%s.%03uZ\",\"level\":\"%s\",\"event\":\"%s\"" : "%s.%03uZ %s %s", stamp,
              (unsigned)(now_ms % 1000), level_names[level], log_line->event);
-    put_fields(line, log_line->fields, sizeof log_line->fields / sizeof log_line->fields[0]);
+    for (size_t i = 0; i < sizeof log_line->fields / sizeof log_line->fields[0]; i++) {
+        const struct log_field *field = &log_line->fields[i];
+        if (field->kind == LOG_KIND_NONE || line->length + 128 > sizeof line->data) { break; }
+        put_text(line, json ? ",\"%s\":" : " %s=", field->key);
+        put_value(line, field);
+    }
     if (json) { line->data[line->length++] = '}'; }
     line->data[line->length++] = '\n';
 }
@@ -306,21 +303,13 @@ static void on_crash(int number, siginfo_t *info, void *context)
     if (info->si_code <= 0) { raise(number); }
 }
 
-/* Starts the thread. All signals are blocked there: other threads handle them, and a reader that is gone is an error
- * (EPIPE). */
+/* Starts the thread. All signals are blocked there, so a reader that is gone is an error (EPIPE). */
 static bool start_writer(void)
 {
     pthread_t thread;
-    pthread_attr_t detached;
-    sigset_t all, before;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    sink.started = pthread_create(&thread, &detached, write_log, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
+    sink.started = thread_start(&thread, write_log, NULL) == 0;
     if (!sink.started) { return false; }
+    pthread_detach(thread);
     struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < CRASHES; i++) { sigaction(crashes[i], &action, &sink.before[i]); }

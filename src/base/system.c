@@ -1,5 +1,6 @@
 #include "base/system.h"
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -72,4 +73,14 @@ void priority_idle(void)
 void priority_background(void)
 {
     (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + BACKGROUND_NICE);
+}
+
+int thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int failed = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
 }

@@ -2,6 +2,7 @@
 #ifndef BASE_SYSTEM_H
 #define BASE_SYSTEM_H
 
+#include <pthread.h>
 #include <stddef.h>
 
 /* Memory aligned for vectors, or NULL when there is none. Large blocks ask for huge pages: first touching small ones
@@ -25,6 +26,9 @@ void *memory_part(char *block, size_t *used, size_t bytes);
 /* The calling thread takes what others leave of its core: a sixtieth if they use all of it, and it gives it up at once
  * to a thread that wakes up. If the kernel refuses, nothing changes: that costs latency only. Thread: any. */
 void priority_idle(void);
+
+/* Starts a thread with all signals blocked, which other threads handle. Returns 0, or the error as errno has it. */
+int thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
 
 /* The calling thread, and those that it starts from now on, take a tenth of a core if others use all of it. */
 void priority_background(void);

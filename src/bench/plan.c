@@ -1,11 +1,9 @@
 #include "bench/plan.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -277,7 +275,6 @@ struct probe {
 
 struct probes {
     struct compute *compute;
-    int wake_fd;
     const struct cost *cost;
     struct probe *items; /* [count], one for each that may be out */
     unsigned count;
@@ -310,11 +307,7 @@ static void put_probe(struct probes *probes, struct probe *probe, const struct s
 /* Waits for the next probe, and adds it to `took`. */
 static enum status take_probe(struct probes *probes, struct probe **out, struct took *took, struct err *err)
 {
-    struct batch *batch;
-    uint64_t count;
-    while (!(batch = compute_take(probes->compute, NULL))) {
-        if (read(probes->wake_fd, &count, sizeof count) < 0 && errno != EINTR) { return err_set_errno(err, "eventfd"); }
-    }
+    struct batch *batch = compute_wait(probes->compute);
     struct cost_shape shape = cost_shape_of(&batch->engine);
     shape.helped = batch->helped;
     took->ns += (double)(batch->finished_ns - batch->started_ns);
@@ -390,9 +383,7 @@ static enum status measure_threads(const struct config *config, struct measured 
                                    struct err *err)
 {
     struct compute_options options = compute_configured(config, &of->models.devices, of->models.count);
-    struct probes probes = {.cost = &of->models.items[0].cost, .wake_fd = eventfd(0, EFD_CLOEXEC)};
-    if (probes.wake_fd < 0) { return err_set_errno(err, "eventfd"); }
-    options.wake_fd = probes.wake_fd;
+    struct probes probes = {.cost = &of->models.items[0].cost};
     enum status status = compute_open(&options, &probes.compute, err);
     if (status == STATUS_OK) {
         *out = compute_state(probes.compute);
@@ -400,7 +391,6 @@ static enum status measure_threads(const struct config *config, struct measured 
         status = probe(&probes, of, of->models.items[0].model, err);
     }
     compute_close(probes.compute);
-    close(probes.wake_fd);
     free(probes.items);
     free(probes.ids);
     free(probes.output);

@@ -1,12 +1,9 @@
 /* `classify` and `rerank`: texts through a model with a classification head, on this machine. A file is read in chunks;
  * a chunk is a request without a queue: tokenised as the daemon does it, and cut into batches by length. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sysexits.h>
-#include <unistd.h>
 
 #include "base/utf8.h"
 #include "bulk/input/sniff.h"
@@ -59,7 +56,6 @@ struct job {
     struct devices devices;
     struct compute *compute;
     struct batch_size batch;
-    int wake_fd;
     struct reader reader;
     uint64_t first; /* number of the chunk's first text, from 0 */
     uint64_t cut;   /* texts that are longer than the model takes */
@@ -109,13 +105,7 @@ static int longer_first(const void *left, const void *right)
 /* Waits for a batch, and takes it back with the outputs of its rows. */
 static enum status take_batch(const struct job *job, struct err *err)
 {
-    struct batch *batch;
-    uint64_t woken;
-    while (!(batch = compute_take(job->compute, NULL))) {
-        if (read(job->wake_fd, &woken, sizeof woken) < 0 && errno != EINTR) {
-            return err_set_errno(err, "waiting for a batch");
-        }
-    }
+    struct batch *batch = compute_wait(job->compute);
     uint32_t labels = job->model->head.labels;
     for (uint32_t i = 0; i < batch->engine.rows && batch->status == STATUS_OK; i++) {
         memcpy(batch->rows[i]->output, batch->engine.output + (size_t)i * labels, labels * sizeof(float));
@@ -228,14 +218,8 @@ static enum status open_compute(struct job *job, const struct config *config, st
     TRY(devices_open(&job->devices, config, 1, err));
     TRY(devices_load(&job->devices, config, job->model, false, 0, err));
     job->batch = devices_batch_size(config, devices_engine(&job->devices, 0));
-    job->wake_fd = eventfd(0, EFD_CLOEXEC);
-    if (job->wake_fd < 0) { return err_set_errno(err, "eventfd"); }
-    struct compute_options options = {.devices = job->devices.items,
-                                      .device_count = job->devices.count,
-                                      .engine_count = 1,
-                                      .threads = config_threads(config),
-                                      .queued = 1,
-                                      .wake_fd = job->wake_fd};
+    struct compute_options options = compute_configured(config, &job->devices, 1);
+    options.background = 0;
     return compute_open(&options, &job->compute, err);
 }
 
@@ -283,13 +267,12 @@ static enum status run_job(struct job *job, const struct config *config, struct 
 
 static int run_task(struct invocation *invocation, enum request_task task)
 {
-    struct job job = {.own = invocation->own, .task = task, .wake_fd = -1};
+    struct job job = {.own = invocation->own, .task = task};
     struct err err;
     enum status status = run_job(&job, &invocation->config, &err);
     compute_close(job.compute);
     devices_close(&job.devices);
     model_close(job.model);
-    if (job.wake_fd >= 0) { close(job.wake_fd); }
     if (job.cut > 0) {
         fprintf(stderr, "sluice %s: %llu of %llu texts are longer than the model takes and lost the rest\n",
                 invocation->command->name, (unsigned long long)job.cut, (unsigned long long)job.first);

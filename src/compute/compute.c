@@ -149,16 +149,6 @@ static void begin_job(struct compute_thread *thread, struct thread_slot *slot, s
     thread->last = job;
 }
 
-static void end_oldest(struct compute_thread *thread, struct thread_slot *slot)
-{
-    struct compute_job *job = thread->first;
-    thread->first = job->next;
-    thread->in_flight--;
-    enum status status = encoder_take(thread->encoders[job->engine], &job->batch->err);
-    job->batch->helped = encoder_helped(thread->encoders[job->engine]);
-    finish_job(thread, slot, job, status);
-}
-
 static void thread_serve(void *context, struct thread_slot *slot)
 {
     struct compute_thread *thread = context;
@@ -170,7 +160,12 @@ static void thread_serve(void *context, struct thread_slot *slot)
         if (job) {
             begin_job(thread, slot, job);
         } else if (thread->in_flight > 0) {
-            end_oldest(thread, slot);
+            struct compute_job *oldest = thread->first;
+            thread->first = oldest->next;
+            thread->in_flight--;
+            enum status status = encoder_take(thread->encoders[oldest->engine], &oldest->batch->err);
+            oldest->batch->helped = encoder_helped(thread->encoders[oldest->engine]);
+            finish_job(thread, slot, oldest, status);
         } else {
             return;
         }
@@ -365,14 +360,14 @@ static struct compute_job *from_pools(struct compute *compute, void *(*get)(stru
     return !job && compute->background_pool ? get(compute->background_pool) : job;
 }
 
-struct batch *compute_take(struct compute *compute, void **owner)
+static struct batch *take_job(struct compute *compute, void **owner, void *(*get)(struct thread_pool *pool))
 {
     struct compute_job *job = compute->state.devices == 0 ? from_pools(compute, thread_pool_take_back) : NULL;
     if (job) {
         job->batch->status = err_set(&job->batch->err, STATUS_DEVICE_LOST, "the last device was lost before its turn");
     } else {
         do {
-            job = from_pools(compute, thread_pool_take);
+            job = from_pools(compute, get);
         } while (job && move_job(compute, job));
     }
     if (!job) { return NULL; }
@@ -381,6 +376,16 @@ struct batch *compute_take(struct compute *compute, void **owner)
     compute->idle = job;
     --*(job->batch->background ? &compute->background_out : &compute->out);
     return job->batch;
+}
+
+struct batch *compute_take(struct compute *compute, void **owner)
+{
+    return take_job(compute, owner, thread_pool_take);
+}
+
+struct batch *compute_wait(struct compute *compute)
+{
+    return take_job(compute, NULL, thread_pool_wait);
 }
 
 void compute_close(struct compute *compute)

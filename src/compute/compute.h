@@ -74,6 +74,9 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
 /* Takes a finished batch; NULL when there is none. `owner` may be NULL; else it gets what compute_put was given. */
 struct batch *compute_take(struct compute *compute, void **owner);
 
+/* Waits for a batch to be finished, and takes it; NULL when none is out. */
+struct batch *compute_wait(struct compute *compute);
+
 /* Lets the batches that were put finish, and joins the threads. It does not free batches that were not taken: take
  * them, or let their worker free them. NULL is allowed. */
 void compute_close(struct compute *compute);

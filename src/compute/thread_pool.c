@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/channel.h"
+#include "base/system.h"
 
 struct thread_slot {
     struct thread_pool *pool;
@@ -130,24 +130,19 @@ static void *thread_main(void *argument)
 
 /* ---- opening ---- */
 
-/* The threads start with all signals blocked: the owner handles them. */
 static enum status start_threads(struct thread_pool *pool, const struct thread_pool_options *options, struct err *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
     int failed = 0;
     pthread_mutex_lock(&pool->lock); /* no thread counts slots before all are filled in */
     for (unsigned i = 0; i < options->threads && failed == 0; i++) {
         struct thread_slot *slot = &pool->slots[i];
         slot->pool = pool;
         slot->context = options->contexts ? (char *)options->contexts + i * options->context_bytes : NULL;
-        failed = pthread_create(&slot->id, NULL, thread_main, slot);
+        failed = thread_start(&slot->id, thread_main, slot);
         if (failed != 0) { break; }
         pool->running++;
     }
     pthread_mutex_unlock(&pool->lock);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed != 0) {
         return err_set(err, STATUS_IO, "cannot start a %s thread: %s", options->name, strerror(failed));
     }

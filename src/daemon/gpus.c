@@ -3,12 +3,13 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/system.h"
 
 /* NVML's own types, copied from its documentation, so that its header is not needed. 0 is success. */
 struct nvml_device;
@@ -109,22 +110,10 @@ static void *thread_main(void *context)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: the I/O thread handles them. */
-static int start_gpu_thread(struct gpus *gpus)
-{
-    pthread_t id;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&id, NULL, thread_main, gpus);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!failed) { pthread_detach(id); }
-    return failed;
-}
-
 enum status gpus_open(struct gpus **out, struct err *err)
 {
     struct nvml nvml;
+    pthread_t thread;
     *out = NULL;
     if (!load_nvml(&nvml)) { return STATUS_OK; }
     struct gpus *gpus = calloc(1, sizeof *gpus);
@@ -132,10 +121,11 @@ enum status gpus_open(struct gpus **out, struct err *err)
     gpus->nvml = nvml;
     pthread_mutex_init(&gpus->lock, NULL);
     pthread_cond_init(&gpus->closes, NULL);
-    if (start_gpu_thread(gpus) != 0) {
+    if (thread_start(&thread, thread_main, gpus) != 0) {
         free_gpus(gpus);
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
+    pthread_detach(thread);
     *out = gpus;
     return STATUS_OK;
 }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/system.h"
 #include "base/version.h"
 
 enum {
@@ -124,22 +124,16 @@ static void *write_traces(void *context)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: the I/O thread handles them. */
 static enum status start_trace_thread(struct traces *traces, struct err *err)
 {
     pthread_condattr_t clock;
-    sigset_t all, before;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&traces->lock, NULL);
     pthread_cond_init(&traces->wake, &clock);
     pthread_condattr_destroy(&clock);
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&traces->thread, NULL, write_traces, traces);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed == 0) { return STATUS_OK; }
-    errno = failed;
+    errno = thread_start(&traces->thread, write_traces, traces);
+    if (errno == 0) { return STATUS_OK; }
     return err_set_errno(err, "cannot start a thread for traces");
 }
 
