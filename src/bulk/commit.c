@@ -1,5 +1,4 @@
 /* Writes vectors to the store, and commits them. */
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/* An executor computes vectors: on the devices of this machine, or through a queue (bulk/remote.h). A job hands out
- * batches and takes them back, without knowing which of the two computes them. */
+/* An executor computes vectors: on the devices of this machine, through a queue (bulk/remote.h), or none (a dry run). A
+ * job hands out batches and takes them back, without knowing which of them computes. */
 #ifndef BULK_EXECUTOR_H
 #define BULK_EXECUTOR_H
 
@@ -67,5 +67,18 @@ struct local_options {
 /* The devices must outlive it. Owns: the caller ends it with ops->close, and must not use batches that are out then.
  * Errors: those of compute_open. */
 MUST_CHECK enum status local_open(const struct local_options *options, struct executor **out, struct err *err);
+
+/* An executor that computes nothing: every text has a vector of zeros at once. It adds up the tokens that a real one
+ * would have computed. */
+struct dry {
+    struct executor executor; /* first */
+    struct bulk_batch *done[64];
+    unsigned done_count;
+    uint64_t batches;
+    double tokens, squares; /* of all batches; squares of the lengths of rows */
+};
+
+/* Nothing needs to be closed. */
+void dry_open(struct dry *dry);
 
 #endif

@@ -1,12 +1,10 @@
 /* Writes, parses and replaces the list of failures. */
 #include "bulk/failures.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"

@@ -20,7 +20,6 @@
 #include "bulk/failures.h"
 #include "bulk/job_internal.h"
 #include "bulk/journal.h"
-#include "bulk/manifest.h"
 #include "bulk/output/store.h"
 #include "compute/thread_pool.h"
 #include "engine/vector.h"
@@ -53,16 +52,6 @@ static void prepare_docs(void *context, void *item)
 {
     (void)context;
     doc_batch_prepare(item);
-}
-
-static enum status prep_open(struct job *job, struct err *err)
-{
-    struct thread_pool_options pool = {.name = "prep",
-                                       .threads = job->options->prep_threads,
-                                       .capacity = DOC_BATCHES_OUT_MAX,
-                                       .wake_fd = job->options->wake_fd,
-                                       .work = prepare_docs};
-    return thread_pool_open(&pool, &job->prep, err);
 }
 
 static struct lookahead *reading_window(struct job *job)
@@ -321,9 +310,8 @@ static void submit_again(struct job *job)
     again->window->batches_out--; /* the one that was too large */
 }
 
-static enum status submit_rows(struct job *job, bool *worked, struct err *err)
+static void submit_rows(struct job *job, bool *worked)
 {
-    (void)err;
     const struct executor *executor = job->options->executor;
     while (!job->stopping && (job->resubmit_count > 0 || job->submitted < job->planned)) {
         struct lookahead *window = &job->windows[job->submitted % WINDOWS];
@@ -341,7 +329,6 @@ static enum status submit_rows(struct job *job, bool *worked, struct err *err)
         }
         *worked = true;
     }
-    return STATUS_OK;
 }
 
 static bool has_batches_out(const struct job *job)
@@ -690,7 +677,12 @@ static enum status open_job(struct job *job, const struct job_options *options, 
     }
     TRY(dedup_open(DEDUP_ROWS_DEFAULT, &job->dedup, err));
     TRY(source_open(&options->source, &job->source, err));
-    return prep_open(job, err);
+    struct thread_pool_options pool = {.name = "prep",
+                                       .threads = options->prep_threads,
+                                       .capacity = DOC_BATCHES_OUT_MAX,
+                                       .wake_fd = options->wake_fd,
+                                       .work = prepare_docs};
+    return thread_pool_open(&pool, &job->prep, err);
 }
 
 static void close_job(struct job *job)
@@ -715,17 +707,6 @@ static void close_job(struct job *job)
     free(job->resubmits);
 }
 
-static enum status step_stages(struct job *job, bool *worked, struct err *err)
-{
-    TRY(take_computed(job, worked, err));
-    TRY(submit_rows(job, worked, err));
-    TRY(take_prepared(job, worked, err));
-    TRY(plan_window(job, worked, err));
-    TRY(submit_rows(job, worked, err));
-    TRY(finish_rows(job, worked, err));
-    return read_documents(job, worked, err);
-}
-
 /* Waits until a thread has something for us, or it is time to report. */
 static void wait_for_threads(const struct job *job)
 {
@@ -744,7 +725,13 @@ static enum status run_stages(struct job *job, struct err *err)
     while (!job->ended || job->finished < job->read) {
         bool worked = false;
         job->stopping = job->stopping || (job->options->stop && *job->options->stop != 0);
-        TRY(step_stages(job, &worked, err));
+        TRY(take_computed(job, &worked, err));
+        submit_rows(job, &worked);
+        TRY(take_prepared(job, &worked, err));
+        TRY(plan_window(job, &worked, err));
+        submit_rows(job, &worked);
+        TRY(finish_rows(job, &worked, err));
+        TRY(read_documents(job, &worked, err));
         TRY(job_commit_when_due(job, err));
         job_report(job, false);
         if (job->stopping && !has_batches_out(job)) { return job_commit_all(job, err); }

@@ -18,7 +18,6 @@
 #include "base/file.h"
 #include "bulk/digest.h"
 #include "bulk/failures.h"
-#include "bulk/manifest.h"
 
 /* A file with a line per row, which is being copied to a new one. */
 struct splice {
@@ -204,22 +203,14 @@ enum status job_retry_row(struct job *job, struct output_row *row, struct err *e
     return STATUS_OK;
 }
 
-/* Checks, once everything was read, that the documents that had not failed are unchanged. */
-static enum status check_input(struct job *job, struct err *err)
-{
-    const struct checkpoint *before = &job->retry->before;
-    if (job->progress.documents == before->documents && hash_equal(job_digest_now(job), before->digest)) {
-        return STATUS_OK;
-    }
-    return err_set(err, STATUS_BAD_INPUT,
-                   "the input has changed in other places than those that failed; --overwrite begins again");
-}
-
 enum status job_retry_end(struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
     struct retry *retry = job->retry;
-    TRY(check_input(job, err));
+    if (job->progress.documents != retry->before.documents || !hash_equal(job_digest_now(job), retry->before.digest)) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "the input has changed in other places than those that failed; --overwrite begins again");
+    }
     XXH128_hash_t digest = XXH3_128bits_digest(retry->digest);
     job->at.documents = retry->before.documents;
     job->at.rows = retry->before.rows;

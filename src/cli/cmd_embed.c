@@ -19,7 +19,6 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/system.h"
-#include "bulk/dry.h"
 #include "bulk/executor.h"
 #include "bulk/job.h"
 #include "bulk/manifest.h"
@@ -43,7 +42,7 @@ enum progress_style {
 /* The state of the progress display. */
 struct progress {
     enum progress_style style;
-    uint64_t started_ns, shown_ns;
+    uint64_t shown_ns;
     uint64_t computing_ns; /* when computing began */
     uint64_t tokens;       /* computed before that, in an earlier run */
 };
@@ -300,15 +299,6 @@ struct figures {
     double seconds, rows_per_s, tokens_per_s, left_s; /* left_s negative: unknown */
 };
 
-/* `quiet`: show nothing without a terminal. */
-static void progress_start(struct progress *progress, enum progress_style style, bool quiet)
-{
-    bool terminal = isatty(STDERR_FILENO) == 1;
-    if (style == PROGRESS_AUTO) { style = terminal ? PROGRESS_BAR : quiet ? PROGRESS_NONE : PROGRESS_LINES; }
-    *progress = (struct progress){.style = style, .started_ns = clock_now_ns()};
-    progress->shown_ns = progress->started_ns;
-}
-
 static struct figures measure_progress(struct progress *progress, const struct job_progress *now, uint64_t now_ns)
 {
     if (now->phase == JOB_CHECKING || progress->computing_ns == 0) {
@@ -365,13 +355,6 @@ static void put_json(struct buffer *to, const char *phase, const struct job_prog
     buffer_string(to, "}\n");
 }
 
-/* Writes the text in one piece, because other processes may share standard error. Frees it. */
-static void flush_text(struct buffer *text)
-{
-    if (text->length > 0) { fwrite(text->data, 1, text->length, stderr); }
-    buffer_free(text);
-}
-
 /* True if standard error takes a message at once. Progress that nobody reads must not hold up the job: the next message
  * says more. */
 static bool is_read(void)
@@ -397,7 +380,8 @@ static void progress_show(void *context, const struct job_progress *now)
     } else {
         put_line(&text, now, figures);
     }
-    flush_text(&text);
+    fwrite(text.data ? text.data : "", 1, text.length, stderr); /* in one piece: other processes may share it */
+    buffer_free(&text);
 }
 
 /* Shows the end, and waits for a slow reader. */
@@ -414,21 +398,11 @@ static void progress_end(struct progress *progress, const struct job_result *res
     if (progress->style == PROGRESS_JSON) {
         put_json(&text, result->finished || result->before ? "finished" : "stopped", end, figures);
     }
-    flush_text(&text);
+    fwrite(text.data ? text.data : "", 1, text.length, stderr); /* in one piece: other processes may share it */
+    buffer_free(&text);
 }
 
 /* --- The command --- */
-
-/* Says how many vectors of a finished job this run computed, and how many there were. */
-static void print_result(const char *path, const struct job_progress *end)
-{
-    uint64_t computed = end->rows - end->copied - end->failed, before = computed - end->computed_here;
-    fprintf(stderr, "%s: %llu rows, %llu computed", path, (unsigned long long)end->rows,
-            (unsigned long long)end->computed_here);
-    if (before > 0) { fprintf(stderr, " now and %llu before", (unsigned long long)before); }
-    fprintf(stderr, ", %llu copied from equal texts (%.1f %% saved), %llu failed\n", (unsigned long long)end->copied,
-            end->rows > 0 ? 100.0 * (double)end->copied / (double)end->rows : 0, (unsigned long long)end->failed);
-}
 
 /* Says how many texts were longer than the model takes; of a queue's model the limit is unknown. */
 static void print_truncated(FILE *to, const struct embed_job *job, uint64_t texts)
@@ -458,7 +432,13 @@ static void print_summary(const struct embed_job *job, const struct job_result *
         fprintf(stderr, "%s is finished already: %llu rows; nothing was computed\n", path,
                 (unsigned long long)end->rows);
     } else if (result->finished) {
-        print_result(path, end);
+        uint64_t computed = end->rows - end->copied - end->failed, before = computed - end->computed_here;
+        fprintf(stderr, "%s: %llu rows, %llu computed", path, (unsigned long long)end->rows,
+                (unsigned long long)end->computed_here);
+        if (before > 0) { fprintf(stderr, " now and %llu before", (unsigned long long)before); }
+        fprintf(stderr, ", %llu copied from equal texts (%.1f %% saved), %llu failed\n",
+                (unsigned long long)end->copied, end->rows > 0 ? 100.0 * (double)end->copied / (double)end->rows : 0,
+                (unsigned long long)end->failed);
     }
     if (end->documents == 0 && (result->before || result->finished)) {
         fprintf(stderr, "the input has no text%s\n",
@@ -508,10 +488,12 @@ static enum status run_job(struct embed_job *job, struct job_result *result, con
                            struct err *err)
 {
     struct job_options *options = &job->job;
-    struct progress progress;
+    struct progress progress = {.style = (enum progress_style)job->options->progress, .shown_ns = clock_now_ns()};
     unsigned threads = config_threads(config);
     options->prep_threads = threads < PREP_THREADS_MAX ? threads : PREP_THREADS_MAX;
-    progress_start(&progress, (enum progress_style)job->options->progress, options->plain);
+    if (progress.style == PROGRESS_AUTO) {
+        progress.style = isatty(STDERR_FILENO) == 1 ? PROGRESS_BAR : options->plain ? PROGRESS_NONE : PROGRESS_LINES;
+    }
     options->report = progress_show;
     options->context = &progress;
     enum status status = job_run(options, result, err);

@@ -14,7 +14,6 @@
 #include "bulk/input/stream.h"
 #include "cli/command.h"
 #include "cli/invocation.h"
-#include "cli/print.h"
 #include "config/config.h"
 #include "config/setting.h"
 #include "operator/answers.h"

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <sysexits.h>
 
-#include "base/buffer.h"
 #include "bulk/input/stream.h"
 #include "cli/command.h"
 #include "config/config.h"

@@ -13,7 +13,6 @@
 #include "cli/print.h"
 #include "operator/counts.h"
 #include "operator/heartbeats.h"
-#include "operator/letters.h"
 
 enum { EVERY_S = 2 };
 

@@ -8,7 +8,6 @@
 #include "engine/engine.h"
 #include "operator/counts.h"
 #include "operator/heartbeats.h"
-#include "operator/letters.h"
 #include "operator/queues.h"
 #include "redis/queue_names.h"
 #include "redis/rights.h"

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "compute/thread_pool.h"
-#include "daemon/admin_routes.h"
+#include "daemon/admin_job.h"
 #include "operator/queues.h"
 
 enum {

@@ -71,6 +71,9 @@ const char *admin_job_param_name(enum param param);
 /* Says that a parameter is missing that the route must have; NULL: none is. */
 const char *admin_job_missing(const struct admin_job *job);
 
+/* admin_routes.c: the route of a path, one of docs/admin-api.md; NULL: there is none. */
+const struct route *admin_route(const char *path);
+
 /* Frees the values and the answer; the job is free then. */
 void admin_job_free(struct admin_job *job);
 

@@ -1,4 +1,4 @@
-#include "daemon/admin_routes.h"
+#include "daemon/admin_job.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -6,8 +6,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/utf8.h"
-
 enum type { TYPE_COUNTER, TYPE_GAUGE, TYPE_HISTOGRAM };
 
 /* The things for each of which a row has a line, and so the row's labels. CLASS and END: the member is an array. */

@@ -5,7 +5,6 @@
  * (kexue.fm/archives/9706); GteConfig, GteModel and GteForSequenceClassification of transformers 5.23. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/json_tree.h"
 #include "model/family.h"

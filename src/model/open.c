@@ -3,7 +3,6 @@
  * are read. */
 #include "model/model.h"
 
-#include <errno.h>
 #include <fnmatch.h>
 #include <fts.h>
 #include <limits.h>
@@ -19,7 +18,6 @@
 #include "base/file.h"
 #include "base/json_tree.h"
 #include "base/log.h"
-#include "base/utf8.h"
 #include "model/family.h"
 #include "model/head.h"
 #include "model/sentence_transformers.h"

@@ -7,7 +7,6 @@
 #include "base/utf8.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/spec.h"
-#include "tokenizer/unicode.h"
 
 #define JSON_FILE "tokenizer.json"
 #define CONFIG_FILE "tokenizer_config.json"

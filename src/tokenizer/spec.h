@@ -30,6 +30,9 @@ struct tokenizer_model {
 
 extern const struct tokenizer_model tokenizer_wordpiece, tokenizer_unigram, tokenizer_bpe;
 
+/* Frees the tokenizer's own model of Unigram. NULL is allowed. */
+void unigram_close(struct unigram *unigram);
+
 /* Adjacent special tokens. */
 struct special_ids {
     int32_t ids[TOKENIZER_MAX_SPECIALS];

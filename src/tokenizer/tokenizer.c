@@ -17,7 +17,6 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/spec.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/unigram.h"
 
 enum { WINDOW_BYTES = 512 };
 

@@ -3,8 +3,6 @@
  *
  * Source: Kudo, "Subword regularization" (2018); ties, the price of an unknown character and the order of additions as
  * in tokenizers 0.23. */
-#include "tokenizer/unigram.h"
-
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * UTF-8, empty texts, the hash) are made once, in give_out. */
 #include "bulk/input/source.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
