@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "bulk/estimate.h"
@@ -68,45 +67,30 @@ static void run(const struct made *made)
     assert_float_equal(estimate_left_s(&estimate, now), 0, 1e-9);
 }
 
-static void make(struct made *made, unsigned begin, unsigned stored)
+/* An earlier run computed a part, and some of the window in which it was stopped; a loaded machine's speed rises and
+ * falls by a third. */
+TEST(from_the_beginning_and_after_a_resume)
 {
+    static const struct made cases[] = {
+        {.begin = 0},
+        {.begin = 5 * WINDOW / 2, .stored = WINDOW / 4},
+        {.begin = 5 * 2 * WINDOW / 2, .stored = WINDOW / 4 * 2},
+        {.begin = 5 * 3 * WINDOW / 2, .stored = WINDOW / 4 * 3},
+        {.begin = 5 * WINDOW / 2, .stored = WINDOW / 4, .wobble = 1 / 3.0},
+    };
+    static uint16_t tokens[ROWS];
     uint32_t random = 7;
-    *made =
-        (struct made){.tokens = calloc(ROWS, sizeof *made->tokens), .rate = 50000, .begin = begin, .stored = stored};
     for (unsigned row = 0; row < ROWS; row++) {
         random = random * 1664525 + 1013904223;
         bool copied = row >= WINDOW && random >> 31;
-        made->tokens[row] = copied ? 0 : (uint16_t)(8 + (random >> 20) % 120);
+        tokens[row] = copied ? 0 : (uint16_t)(8 + (random >> 20) % 120);
     }
-}
-
-TEST(from_the_beginning)
-{
-    struct made made;
-    make(&made, 0, 0);
-    run(&made);
-    free(made.tokens);
-}
-
-/* An earlier run computed two thirds, and a part of the window in which it was stopped. */
-TEST(after_a_resume)
-{
-    struct made made;
-    for (unsigned part = 1; part < 4; part++) {
-        make(&made, 5 * part * WINDOW / 2, WINDOW / 4 * part);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct made made = cases[i];
+        made.tokens = tokens;
+        made.rate = 50000;
         run(&made);
-        free(made.tokens);
     }
-}
-
-/* The machine has other work, too: its speed rises and falls by a third. */
-TEST(after_a_resume_on_a_loaded_machine)
-{
-    struct made made;
-    make(&made, 5 * WINDOW / 2, WINDOW / 4);
-    made.wobble = 1 / 3.0;
-    run(&made);
-    free(made.tokens);
 }
 
 /* Every row of the first windows copies one of an earlier run: nothing is known before there is work. */

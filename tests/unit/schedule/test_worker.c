@@ -433,21 +433,20 @@ WORKER_TEST(a_drain_finishes_what_runs_and_releases_the_rest)
     assert_int_equal(worker_stats(bench.worker).released, 4);
 }
 
-WORKER_TEST(a_drain_ends_at_its_timeout)
+WORKER_TEST(a_drain_ends_at_its_timeout_or_at_once)
 {
-    read_and_prepare(1, 4);
-    send((struct event){.kind = EVENT_DRAIN});
-    assert_int_equal(waiting(ACTION_EXIT), 0);
-    tick_after_ms(5000);
-    assert_false(take(ACTION_EXIT).exit.clean);
-}
-
-WORKER_TEST(stop_exits_at_once)
-{
-    read_and_prepare(5, 4);
-    send((struct event){.kind = EVENT_DRAIN});
-    send((struct event){.kind = EVENT_STOP});
-    assert_false(take(ACTION_EXIT).exit.clean);
+    for (int stop = 0; stop < 2; stop++) {
+        begin(default_options());
+        read_and_prepare(5, 4);
+        send((struct event){.kind = EVENT_DRAIN});
+        assert_int_equal(waiting(ACTION_EXIT), 0);
+        if (stop) {
+            send((struct event){.kind = EVENT_STOP});
+        } else {
+            tick_after_ms(5000);
+        }
+        assert_false(take(ACTION_EXIT).exit.clean);
+    }
 }
 
 WORKER_TEST(bad_options_are_refused_by_name)
