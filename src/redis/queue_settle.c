@@ -67,26 +67,6 @@ static void add_failure(struct command *command, const struct request *request)
     }
 }
 
-/* Fields that are echoed in every reply and dead letter. */
-static void add_echo(struct command *command, const struct request *request)
-{
-    const struct {
-        const char *name, *bytes;
-        size_t length;
-    } fields[] = {
-        {"meta", request->identity.meta, request->identity.meta_bytes},
-        {"tenant", request->identity.tenant[0] ? request->identity.tenant : NULL, strlen(request->identity.tenant)},
-        {"traceparent", request->identity.traceparent, request->identity.traceparent_bytes},
-        {"tracestate", request->identity.tracestate, request->identity.tracestate_bytes},
-        {"ignored", request->identity.ignored, request->identity.ignored_bytes},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        if (!fields[i].bytes) { continue; }
-        command_text(command, fields[i].name);
-        command_bytes(command, fields[i].bytes, fields[i].length);
-    }
-}
-
 /* The names and values of a reply's fields, except those that the script adds. */
 static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
 {
@@ -96,7 +76,12 @@ static void add_fields(const struct queue *queue, struct command *command, const
     } else {
         add_failure(command, request);
     }
-    add_echo(command, request);
+    const struct request_echoes echoes = request_echoes(request);
+    for (int i = 0; i < REQUEST_ECHOES; i++) {
+        if (!echoes.fields[i].bytes) { continue; }
+        command_text(command, echoes.fields[i].name);
+        command_bytes(command, echoes.fields[i].bytes, echoes.fields[i].length);
+    }
 }
 
 /* Adds the fields of a reply after their number, which has three digits and is patched in. */

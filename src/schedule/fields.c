@@ -30,7 +30,7 @@
 
 enum {
     REQUEST_FIELDS_MAX = 64,
-    META_MAX_BYTES = 4096,
+    META_MAX_BYTES = 4096, /* no other value is longer, except texts */
     INTO_MAX_BYTES = 512,
     IGNORED_NAMES_MAX = 8,
     IGNORED_NAME_BYTES = 64,
@@ -640,24 +640,15 @@ static uint32_t count_texts(const struct fields *fields)
     return readable ? fields->inputs.count : 0;
 }
 
-/* The number of bytes that apply_fields copies into the block after the request. Each field that is kept as bytes has
- * a row. */
+/* The most bytes that apply_fields copies into the block after the request. It refuses a value that is longer than a
+ * text, or `meta`, may be. */
 static size_t copied_bytes(const struct fields *fields, const struct request_rules *rules)
 {
-    const struct {
-        enum field field;
-        size_t most;
-    } copied[] = {{FIELD_TEXT, rules->max_text_bytes},
-                  {FIELD_QUERY, rules->max_text_bytes},
-                  {FIELD_INTO, INTO_MAX_BYTES},
-                  {FIELD_INTO_FIELD, INTO_MAX_BYTES},
-                  {FIELD_META, META_MAX_BYTES},
-                  {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES},
-                  {FIELD_TRACESTATE, TRACESTATE_MAX_BYTES}};
     size_t bytes = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
-    for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
-        const struct entry_field *field = fields->known[copied[i].field];
-        if (field && field->value_length <= copied[i].most) { bytes += field->value_length; }
+    size_t most = rules->max_text_bytes > META_MAX_BYTES ? rules->max_text_bytes : META_MAX_BYTES;
+    for (int i = 0; i < KNOWN_FIELDS; i++) {
+        const struct entry_field *field = fields->known[i];
+        if (field && i != FIELD_INPUTS && field->value_length <= most) { bytes += field->value_length; }
     }
     for (uint32_t i = 0; i < fields->ignored_count && i < IGNORED_NAMES_MAX; i++) {
         bytes +=
@@ -701,6 +692,16 @@ static void name_ignored(const struct fields *fields, struct request *request, c
         to += 4;
     }
     request->identity.ignored_bytes = (uint32_t)(to - request->identity.ignored);
+}
+
+struct request_echoes request_echoes(const struct request *request)
+{
+    const char *tenant = request->identity.tenant;
+    return (struct request_echoes){{{"meta", request->identity.meta, request->identity.meta_bytes},
+                                    {"tenant", tenant[0] ? tenant : NULL, strlen(tenant)},
+                                    {"traceparent", request->identity.traceparent, request->identity.traceparent_bytes},
+                                    {"tracestate", request->identity.tracestate, request->identity.tracestate_bytes},
+                                    {"ignored", request->identity.ignored, request->identity.ignored_bytes}}};
 }
 
 const char *request_nearest_field(const char *name, size_t length)

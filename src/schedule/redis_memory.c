@@ -172,9 +172,10 @@ void memory_admitted(struct worker *worker)
 
 static size_t reply_bytes(const struct request *request)
 {
-    size_t vectors = reply_bound(request) * (request->output.into ? 2 : 1);
-    return REPLY_KEYS + vectors + request->identity.meta_bytes + request->identity.traceparent_bytes +
-           request->identity.tracestate_bytes + request->identity.ignored_bytes;
+    const struct request_echoes echoes = request_echoes(request);
+    size_t bytes = REPLY_KEYS + reply_bound(request) * (request->output.into ? 2 : 1);
+    for (int i = 0; i < REQUEST_ECHOES; i++) { bytes += echoes.fields[i].length; }
+    return bytes;
 }
 
 uint32_t memory_begins(const struct worker *worker, const struct request_list *list, uint32_t most)

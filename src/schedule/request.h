@@ -325,6 +325,16 @@ bool head_does(const struct model_head *head, enum request_task task);
  * ran out (the entry stays pending). */
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns);
 
+/* The fields that each reply and dead letter repeats; `bytes` is NULL if the request lacks one. */
+enum { REQUEST_ECHOES = 5 };
+struct request_echoes {
+    struct {
+        const char *name, *bytes;
+        size_t length;
+    } fields[REQUEST_ECHOES];
+};
+struct request_echoes request_echoes(const struct request *request);
+
 /* The known field that was probably meant by an unknown name, because the names are similar; NULL: none. */
 const char *request_nearest_field(const char *name, size_t length);
 
