@@ -96,6 +96,27 @@ static void put_model(struct buffer *to, const struct model *model)
     put_number(to, "file_bytes", (double)model->weight_bytes);
 }
 
+/* The layers whose product is in int8, for each product. */
+static void put_int8(struct buffer *to, const struct engine_int8 *int8)
+{
+    buffer_json(to, ",\n  'int8_products': {");
+    for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+        buffer_json(to, product == 0 ? "%s: [" : ", %s: [", engine_product_name((enum engine_product)product));
+        for (uint32_t layer = 0, put = 0; layer < int8->layers; layer++) {
+            if (int8->in_int8[layer][product]) { buffer_json(to, put++ == 0 ? "%u" : ", %u", layer); }
+        }
+        buffer_json(to, "]");
+    }
+    buffer_json(to, "}");
+    put_number(to, "int8_count", int8->total);
+    put_number(to, "int8_of", (double)int8->layers * ENGINE_PRODUCTS);
+    put_text(to, "int8_others", int8->others);
+    if (isfinite(int8->mean_error)) {
+        put_number(to, "int8_mean_error", int8->mean_error);
+        put_number(to, "int8_worst_error", int8->worst_error);
+    }
+}
+
 /* --- The distance of its vectors from those of a file --- */
 
 struct comparison {
@@ -207,6 +228,7 @@ static enum status look_at_model(const struct own *own, const struct config *con
     put_text(&line, "device", engine_device(engine));
     put_text(&line, "precision", precision_name(engine_precision(engine)));
     put_number(&line, "weight_bytes", (double)engine_weight_bytes(engine));
+    if (engine_int8(engine)) { put_int8(&line, engine_int8(engine)); }
     if (own->reference) {
         put_number(&line, "least_cosine", compare.least);
         put_number(&line, "mean_cosine", compare.sum / (double)compare.count);

@@ -30,6 +30,7 @@ struct backend {
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
     size_t weight_bytes;      /* on the device */
+    struct engine_int8 *int8; /* engine_int8; NULL: none */
     char device[200];         /* in words; devices with the same words have similar speed */
     unsigned slots; /* passes of a workspace that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
 };

@@ -419,6 +419,23 @@ enum precision engine_precision(const struct engine *engine)
     return engine->backend->precision;
 }
 
+const struct engine_int8 *engine_int8(const struct engine *engine)
+{
+    return engine->backend->int8;
+}
+
+const char *engine_product_name(enum engine_product product)
+{
+    static const char *const names[ENGINE_PRODUCTS] = {
+        [ENGINE_QUERY_KEY] = "query_key",
+        [ENGINE_VALUE] = "value",
+        [ENGINE_ATTENTION_OUTPUT] = "attention_output",
+        [ENGINE_INTERMEDIATE] = "intermediate",
+        [ENGINE_OUTPUT] = "output",
+    };
+    return names[product];
+}
+
 size_t engine_weight_bytes(const struct engine *engine)
 {
     return engine->backend->weight_bytes;

@@ -103,6 +103,32 @@ const char *precision_name(enum precision precision);
 /* The precision of that name. Errors: STATUS_BAD_INPUT. */
 MUST_CHECK enum status precision_parse(const char *name, enum precision *out, struct err *err);
 
+/* The matrix products of a layer. */
+enum engine_product {
+    ENGINE_QUERY_KEY,
+    ENGINE_VALUE,
+    ENGINE_ATTENTION_OUTPUT,
+    ENGINE_INTERMEDIATE,
+    ENGINE_OUTPUT,
+    ENGINE_PRODUCTS
+};
+
+/* "query_key", "value", "attention_output", "intermediate", "output". */
+const char *engine_product_name(enum engine_product product);
+
+/* The products that an engine in int8 computes in int8, and how near its vectors then are to those without int8. */
+struct engine_int8 {
+    uint32_t layers;
+    bool (*in_int8)[ENGINE_PRODUCTS]; /* [layers] */
+    uint32_t count[ENGINE_PRODUCTS];  /* the layers whose product is in int8 */
+    uint32_t total;                   /* the sum of these counts, at most layers * ENGINE_PRODUCTS */
+    const char *others;               /* how the other products are computed: "16-bit integers", "bf16", "f32" */
+    double mean_error, worst_error;   /* 1 - cosine, over a sample of texts; NaN: not measured */
+};
+
+/* NULL unless the engine's precision is int8 and the backend chooses products. It lives as long as the engine. */
+const struct engine_int8 *engine_int8(const struct engine *engine);
+
 /* Events since the engine was opened. Thread: any. */
 struct engine_counters {
     uint64_t passes;    /* begun; a batch that exceeds the limits of a pass takes several */

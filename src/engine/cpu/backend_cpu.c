@@ -6,6 +6,7 @@
  * two products that end in a residual, attention after queries, keys and values. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/cpu/isa.h"
@@ -48,6 +49,27 @@ static void find_model(char *out, size_t size)
     if (file) { fclose(file); }
 }
 
+/* Writes down which products are in int8. */
+static enum status note_choice(struct cpu_weights *weights, struct err *err)
+{
+    struct engine_int8 *choice = &weights->choice;
+    uint32_t layers = weights->backend.model->layer_count;
+    *choice = (struct engine_int8){.layers = layers, .mean_error = NAN, .worst_error = NAN};
+    choice->others = weights->kind == GEMM_INT16 ? "16-bit integers" : cpu_weights_are_half(weights) ? "bf16" : "f32";
+    choice->in_int8 = calloc(layers, sizeof *choice->in_int8);
+    if (!choice->in_int8) { return err_set(err, STATUS_NO_MEMORY, "no memory for the products of %u layers", layers); }
+    for (uint32_t layer = 0; layer < layers; layer++) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            bool in_int8 = cpu_weights_is_int8(weights, layer) && product != ENGINE_ATTENTION_OUTPUT;
+            choice->in_int8[layer][product] = in_int8;
+            choice->count[product] += in_int8;
+            choice->total += in_int8;
+        }
+    }
+    weights->backend.int8 = choice;
+    return STATUS_OK;
+}
+
 /* In int8 the text includes the number of such layers, and what the others run in, because the time depends on it. */
 static void describe_weights(struct cpu_weights *weights)
 {
@@ -78,6 +100,10 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
     weights->backend =
         (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
     describe_weights(weights);
+    if (weights->int8 && note_choice(weights, err) != STATUS_OK) {
+        cpu_weights_close(weights);
+        return STATUS_NO_MEMORY;
+    }
     *out = &weights->backend;
     return STATUS_OK;
 }

@@ -27,6 +27,7 @@ struct cpu_weights {
     bool int8;                 /* the precision is int8 */
     bool qkv_half;             /* queries, keys and values are in bf16: attention is on tiles or in int16 */
     uint32_t first_int8_layer; /* this layer and all later ones are in int8; layer_count: none */
+    struct engine_int8 choice; /* in int8; its products belong to the weights */
     enum dtype word_dtype;
     char *word;           /* [vocabulary, hidden], of that type */
     float *position;      /* [model_position_rows, hidden]: position plus token type */

@@ -421,6 +421,7 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->rotary[0]);
     free(weights->rotary[1]);
     free(weights->packed);
+    free(weights->choice.in_int8);
     free(weights->word);
     free(weights);
 }
