@@ -23,8 +23,8 @@ static bool is_precision(const char *text)
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
 static const struct setting own_settings[] = {
     {OWN(precision), .type = SETTING_TEXT, .value = "WORD", .accepts = is_precision,
-     .expects = "f32, bf16, f16, int8 or any",
-     .help = "f32|bf16|f16|int8: workers of another precision do not start; any: all do [as it is]"},
+     .expects = "f32, bf16, f16, int8, int8_all or any",
+     .help = "f32|bf16|f16|int8|int8_all: workers of another precision do not start; any: all do [as it is]"},
 };
 
 static enum status pin_precision(struct session *session, const char *precision, struct err *err)

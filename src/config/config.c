@@ -25,7 +25,7 @@
 #define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_ENGINE)
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
-static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
+static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", "int8_all", NULL};
 /* In the order of enum pooling. */
 static const char *const poolings[] = {"model",
 #define POOLING(name, mode, flag) mode,

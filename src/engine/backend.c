@@ -9,7 +9,7 @@
 
 static const char *const precision_names[] = {
     [PRECISION_AUTO] = "auto", [PRECISION_F32] = "f32",   [PRECISION_BF16] = "bf16",
-    [PRECISION_F16] = "f16",   [PRECISION_INT8] = "int8",
+    [PRECISION_F16] = "f16",   [PRECISION_INT8] = "int8", [PRECISION_INT8_ALL] = "int8_all",
 };
 
 const char *precision_name(enum precision precision)
@@ -25,7 +25,8 @@ enum status precision_parse(const char *name, enum precision *out, struct err *e
             return STATUS_OK;
         }
     }
-    return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16, f16, int8", name);
+    return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16, f16, int8, int8_all",
+                   name);
 }
 
 const char *backend_print_layer(const struct model *model, char text[BACKEND_LAYER_TEXT])

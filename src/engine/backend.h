@@ -30,7 +30,7 @@ struct backend {
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
     size_t weight_bytes;      /* on the device */
-    struct engine_int8 *int8; /* engine_int8; NULL: none */
+    const char *others;       /* engine_int8's; NULL unless it is opened in int8 */
     char device[200];         /* in words; devices with the same words have similar speed */
     unsigned slots; /* passes of a workspace that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
 };
@@ -98,6 +98,10 @@ struct backend_ops {
     enum status (*open)(const struct model *model, const struct engine_options *options, struct backend **out,
                         struct err *err);
     void (*close)(struct backend *backend);
+    /* Sets which products of a backend are in int8 that was opened in that precision without a choice of products
+     * (options->int8): then all are to begin with, and their weights are kept in both ways. Shapes: [layer_count].
+     * NULL: there is no int8, or nothing to choose. Thread: while no pass is under way. */
+    void (*set_int8)(struct backend *backend, const bool (*in_int8)[ENGINE_PRODUCTS]);
 
     /* Thread: workspaces of one backend may be opened, run and closed side by side. */
     enum status (*workspace_open)(struct backend *backend, struct backend_workspace **out, struct err *err);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "engine/auto_precision.h"
+#include "engine/int8_choice.h"
 #include "engine/vector.h"
 
 static enum status check_row(const struct model *model, const struct engine_batch *batch, uint32_t row, struct err *err)
@@ -337,8 +338,20 @@ enum status engine_open(const struct model *model, const struct engine_options *
         TRY(backend_choose(ops, model, PRECISION_AUTO, &chosen.precision, err));
         if (ops->measures) { TRY(auto_precision(ops, model, &chosen, chosen.precision, &chosen.precision, err)); }
     }
-    TRY(engine_open_with(ops, model, &chosen, out, err));
+    struct engine_int8 int8 = {.layers = 0};
+    if (precision_is_int8(chosen.precision) && ops->set_int8) {
+        TRY(int8_choose(ops, model, &chosen, &int8, err));
+        chosen.int8 = &int8;
+    }
+    enum status status = engine_open_with(ops, model, &chosen, out, err);
+    if (status != STATUS_OK) {
+        free(int8.in_int8);
+        return status;
+    }
     (*out)->passed_over = passed_over;
+    (*out)->int8 = int8;
+    (*out)->int8.others = (*out)->backend->others;
+    (*out)->options.int8 = NULL;
     return STATUS_OK;
 }
 
@@ -377,6 +390,7 @@ void engine_close(struct engine *engine)
     pthread_mutex_destroy(&engine->lock);
     engine->backend->ops->close(engine->backend);
     modules_close(engine->modules);
+    free(engine->int8.in_int8);
     free(engine);
 }
 
@@ -421,7 +435,7 @@ enum precision engine_precision(const struct engine *engine)
 
 const struct engine_int8 *engine_int8(const struct engine *engine)
 {
-    return engine->backend->int8;
+    return engine->int8.in_int8 ? &engine->int8 : NULL;
 }
 
 const char *engine_product_name(enum engine_product product)

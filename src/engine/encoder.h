@@ -17,6 +17,7 @@ struct engine {
     bool on_device;                /* the device finishes rows: it looks whether they are finite, and normalises; no
                                       modules follow */
     struct engine_options options; /* as it was opened */
+    struct engine_int8 int8;       /* in int8; its in_int8 belongs to the engine */
     pthread_mutex_t lock;          /* for steps: the first thread to need one opens it, the others wait */
     struct fallback_step {
         struct model *again; /* the model, if its weights had to be read again; they are released */

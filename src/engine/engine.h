@@ -12,9 +12,16 @@
 #include "base/err.h"
 #include "model/model.h"
 
-enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8 };
+/* INT8: those products of the layers whose rounding keeps the vectors near enough; INT8_ALL: all of them. */
+enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8, PRECISION_INT8_ALL };
+
+static inline bool precision_is_int8(enum precision precision)
+{
+    return precision == PRECISION_INT8 || precision == PRECISION_INT8_ALL;
+}
 
 struct engine;
+struct engine_int8;
 struct encoder;
 struct parallel_for;
 
@@ -33,6 +40,7 @@ struct engine_options {
     uint32_t candidates;    /* CUDA: algorithms that are timed for a product; 0: 16, 1: the first is taken untimed */
     bool exact_gelu;        /* CUDA: GELU in its erf form also where a product could do the tanh form on the way */
     const char *cache_path; /* a folder for measurements made once for a device; NULL: the user's; "": none */
+    const struct engine_int8 *int8; /* set by engine_open */
 };
 
 /* Rows of tokens, packed or padded: row r is ids[start[r]] .. ids[start[r] + length[r] - 1]. Packed rows follow each
@@ -97,7 +105,7 @@ enum precision engine_precision(const struct engine *engine);
 /* The bytes of the weights on the device. */
 size_t engine_weight_bytes(const struct engine *engine);
 
-/* The name of a precision: "auto", "f32", "bf16", "f16", "int8". */
+/* The name of a precision: "auto", "f32", "bf16", "f16", "int8", "int8_all". */
 const char *precision_name(enum precision precision);
 
 /* The precision of that name. Errors: STATUS_BAD_INPUT. */
@@ -116,17 +124,18 @@ enum engine_product {
 /* "query_key", "value", "attention_output", "intermediate", "output". */
 const char *engine_product_name(enum engine_product product);
 
-/* The products that an engine in int8 computes in int8, and how near its vectors then are to those without int8. */
+/* The products that an engine computes in int8, and how near its vectors then are to those without int8. */
 struct engine_int8 {
     uint32_t layers;
     bool (*in_int8)[ENGINE_PRODUCTS]; /* [layers] */
     uint32_t count[ENGINE_PRODUCTS];  /* the layers whose product is in int8 */
     uint32_t total;                   /* the sum of these counts, at most layers * ENGINE_PRODUCTS */
     const char *others;               /* how the other products are computed: "16-bit integers", "bf16", "f32" */
-    double mean_error, worst_error;   /* 1 - cosine, over a sample of texts; NaN: not measured */
+    double mean_error, worst_error;   /* 1 - cosine, over a sample of texts; of scores, half the square of their
+                                         distance in units of their spread. NaN: not measured, because all are chosen */
 };
 
-/* NULL unless the engine's precision is int8 and the backend chooses products. It lives as long as the engine. */
+/* NULL unless the engine's precision is int8 or int8_all. It lives as long as the engine. */
 const struct engine_int8 *engine_int8(const struct engine *engine);
 
 /* Events since the engine was opened. Thread: any. */

@@ -73,7 +73,7 @@ class Arguments(CommandLine):
             if key not in ("redis_password", "queues"):
                 self.assertIn("--" + key.replace("_", "-"), text)
         self.assertNotRegex(text, r"--redis-password\b(?!-file)")
-        for row in ("--precision auto|f32|bf16|f16|int8", "--redis URL", "--redis-password-file FILE", "--no-truncate"):
+        for row in ("--precision auto|f32|bf16|f16|int8|int8_all", "--redis URL", "--redis-password-file FILE", "--no-truncate"):
             self.assertIn(row, text)
 
     def test_usage_errors(self):
@@ -86,7 +86,7 @@ class Arguments(CommandLine):
                 ("--nonsense", "embed", "--nonsense"),
                 ("embed does not take --window-ms", "embed", "--window-ms", "3"),
                 ('--window-ms must be a whole number from 0 to 60000, not "x"', "serve", "--window-ms", "x"),
-                ("--precision must be one of auto, f32, bf16, f16, int8", "embed", "--precision=f64"),
+                ("--precision must be one of auto, f32, bf16, f16, int8, int8_all", "embed", "--precision=f64"),
                 ("--window-ms needs a value", "serve", "--window-ms"),
                 ("takes no value", "serve", "--no-truncate=1"),
                 ("queue", "serve", "--queue", "Upper Case"),

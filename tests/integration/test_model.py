@@ -33,12 +33,18 @@ class Model(SluiceCase):
         self.assertGreater(told["weight_bytes"], self.look("--model", directory, "--precision", "int8")["weight_bytes"])
 
     def test_says_what_runs_in_int8(self):
-        """With the layers that accuracy keeps out of it, which depend on the instruction set."""
+        """Product by product, and how the others are computed, which depends on the instruction set."""
         directory = self.make_model("deep", layers=12)
         for isa, others in (("avx2", "16-bit integers"), ("generic", "f32")):
             told = self.run_sluice("model", directory, "--precision", "int8", environment={"SLUICE_ISA": isa})
-            self.assertRegex(json.loads(told.stdout)["device"], rf", {isa}, \d+ of 12 layers in int8, the others in {others}, ")
-        self.assertRegex(self.look(self.make_model(), "--precision", "int8")["device"], ", 2 of 2 layers in int8, [0-9]+ threads")
+            found = json.loads(told.stdout)
+            self.assertEqual((found["int8_of"], found["int8_others"]), (60, others))
+            self.assertEqual(sum(len(layers) for layers in found["int8_products"].values()), found["int8_count"])
+            self.assertRegex(found["device"], rf", {isa}, {found['int8_count']} of 60 products in int8, ")
+            self.assertTrue(found["int8_mean_error"] <= found["int8_worst_error"] <= 0.005)
+        everything = self.look(self.make_model(), "--precision", "int8_all")
+        self.assertEqual((everything["precision"], everything["int8_count"], everything["int8_of"]), ("int8_all", 10, 10))
+        self.assertNotIn("int8_mean_error", everything)
 
     def test_classifies(self):
         several = self.look(self.make_classifier(labels=["joy", 'a "b"']))

@@ -6,7 +6,6 @@
  * two products that end in a residual, attention after queries, keys and values. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/cpu/isa.h"
@@ -29,7 +28,7 @@ static enum precision cpu_choose(const struct model *model, enum precision asked
 {
     (void)model;
     if (asked == PRECISION_AUTO) { return PRECISION_BF16; } /* unless a measurement finds f32 as fast */
-    bool can = asked == PRECISION_F32 || asked == PRECISION_INT8 || asked == PRECISION_BF16;
+    bool can = asked == PRECISION_F32 || precision_is_int8(asked) || asked == PRECISION_BF16;
     return can ? asked : PRECISION_AUTO;
 }
 
@@ -49,44 +48,20 @@ static void find_model(char *out, size_t size)
     if (file) { fclose(file); }
 }
 
-/* Writes down which products are in int8. */
-static enum status note_choice(struct cpu_weights *weights, struct err *err)
+/* In int8 the text includes the number of such products, and how the others are computed, because the time depends on
+ * it. */
+static void describe_weights(struct cpu_weights *weights, const struct engine_int8 *choice)
 {
-    struct engine_int8 *choice = &weights->choice;
-    uint32_t layers = weights->backend.model->layer_count;
-    *choice = (struct engine_int8){.layers = layers, .mean_error = NAN, .worst_error = NAN};
-    choice->others = weights->kind == GEMM_INT16 ? "16-bit integers" : cpu_weights_are_half(weights) ? "bf16" : "f32";
-    choice->in_int8 = calloc(layers, sizeof *choice->in_int8);
-    if (!choice->in_int8) { return err_set(err, STATUS_NO_MEMORY, "no memory for the products of %u layers", layers); }
-    for (uint32_t layer = 0; layer < layers; layer++) {
-        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
-            bool in_int8 = cpu_weights_is_int8(weights, layer) && product != ENGINE_ATTENTION_OUTPUT;
-            choice->in_int8[layer][product] = in_int8;
-            choice->count[product] += in_int8;
-            choice->total += in_int8;
-        }
-    }
-    weights->backend.int8 = choice;
-    return STATUS_OK;
-}
-
-/* In int8 the text includes the number of such layers, and what the others run in, because the time depends on it. */
-static void describe_weights(struct cpu_weights *weights)
-{
-    char kernels[100];
-    uint32_t layers = weights->backend.model->layer_count, int8 = layers - weights->first_int8_layer;
+    struct backend *backend = &weights->backend;
+    char kernels[100], name[80];
+    uint32_t all = backend->model->layer_count * ENGINE_PRODUCTS;
     snprintf(kernels, sizeof kernels, "%s", weights->set->name);
-    if (weights->int8) {
-        const char *others = int8 == layers                  ? ""
-                             : weights->kind == GEMM_INT16   ? ", the others in 16-bit integers"
-                             : cpu_weights_are_half(weights) ? ", the others in bf16"
-                                                             : ", the others in f32";
-        snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8%s", weights->set->name, int8, layers, others);
+    if (choice) {
+        snprintf(kernels, sizeof kernels, "%s, %u of %u products in int8%s%s", weights->set->name, choice->total, all,
+                 choice->total < all ? ", the others in " : "", choice->total < all ? backend->others : "");
     }
-    char name[80];
     find_model(name, sizeof name);
-    snprintf(weights->backend.device, sizeof weights->backend.device, "%s, %s, %u threads", name, kernels,
-             engine_default_threads());
+    snprintf(backend->device, sizeof backend->device, "%s, %s, %u threads", name, kernels, engine_default_threads());
 }
 
 static enum status cpu_open(const struct model *model, const struct engine_options *options, struct backend **out,
@@ -96,16 +71,32 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
     if (options->device != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "device %u: the CPU backend has device 0 alone", options->device);
     }
-    TRY(cpu_weights_open(model, options->precision, &weights, err));
+    const struct engine_int8 *choice = options->int8;
+    TRY(cpu_weights_open(model, options->precision, choice, &weights, err));
     weights->backend =
         (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
-    describe_weights(weights);
-    if (weights->int8 && note_choice(weights, err) != STATUS_OK) {
-        cpu_weights_close(weights);
-        return STATUS_NO_MEMORY;
+    if (precision_is_int8(options->precision)) {
+        weights->backend.others = weights->kind == GEMM_INT16     ? "16-bit integers"
+                                  : cpu_weights_are_half(weights) ? "bf16"
+                                                                  : "f32";
     }
+    describe_weights(weights, choice);
     *out = &weights->backend;
     return STATUS_OK;
+}
+
+/* Sets which products of an engine that was opened for a trial are in int8. */
+static void cpu_set_int8(struct backend *backend, const bool (*in_int8)[ENGINE_PRODUCTS])
+{
+    struct cpu_weights *weights = (struct cpu_weights *)backend;
+    for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            bool chosen = in_int8[layer][product];
+            struct cpu_linear *linear = &weights->layers[layer].linear[product];
+            linear->kind = chosen ? GEMM_INT8 : weights->kind;
+            linear->weight = weights->both[layer][product][chosen];
+        }
+    }
 }
 
 static void cpu_close(struct backend *backend)
@@ -124,56 +115,105 @@ static bool cpu_helped(const struct backend_workspace *workspace)
     return workspace->helped;
 }
 
-/* --- the four products of a layer, each with the step that its kernels do along with it --- */
+/* --- the products of a layer, each with the step that its kernels do along with it --- */
 
 /* The least size of a chunk: outputs of a product, rows of a normalisation. */
 enum { LEAST_OUTPUTS = 64, LEAST_ROWS = 8 };
 
-static bool ends_in_residual(enum linear_site site)
+/* A step's product is an enum engine_product in `site`. */
+static const struct cpu_linear *linear_of(const struct cpu_step *step)
 {
-    return site == LINEAR_ATTENTION_OUTPUT || site == LINEAR_OUTPUT;
+    return &step->workspace->weights->layers[step->layer].linear[step->site];
 }
 
-static enum norm_site norm_behind(enum linear_site site)
+static struct activations activations_from(struct activations all, size_t at)
 {
-    return site == LINEAR_OUTPUT ? NORM_OUTPUT : NORM_ATTENTION;
+    return (struct activations){all.f32 ? all.f32 + at : NULL, all.bf16 ? all.bf16 + at : NULL};
 }
 
-/* The input of a product, unless it is in int8 or split. */
-static const void *input_of(const struct backend_workspace *workspace, enum linear_site site)
+/* The input of a product: in bf16, or else in f32. */
+static struct activations input_of(const struct backend_workspace *workspace, unsigned product)
 {
-    bool half = workspace->context.bf16;
-    if (site == LINEAR_ATTENTION_OUTPUT) {
-        return half ? (const void *)workspace->context.bf16 : workspace->context.f32;
+    if (product == ENGINE_ATTENTION_OUTPUT) { return workspace->context; }
+    if (product == ENGINE_OUTPUT) {
+        bool half = cpu_weights_inner_is_half(workspace->weights);
+        return half ? (struct activations){.bf16 = workspace->wide16} : (struct activations){.f32 = workspace->wide};
     }
-    if (site == LINEAR_OUTPUT) { return half ? (const void *)workspace->wide16 : workspace->wide; }
-    return half ? (const void *)workspace->hidden16 : workspace->hidden;
+    return (struct activations){.f32 = workspace->hidden};
 }
 
-/* Splits rows of `hidden` for the next product, if that is split_f32. */
-static void split_hidden(struct backend_workspace *workspace, uint32_t first, uint32_t last)
+/* ---- inputs in integers ---- */
+
+static bool takes_integers(const struct cpu_linear *linear)
 {
-    const struct cpu_weights *weights = workspace->weights;
-    if (weights->kind == GEMM_SPLIT_F32) {
-        weights->set->split_f32->split(first, last, weights->backend.model->hidden, workspace->hidden,
-                                       workspace->hidden_split);
-    }
+    return linear->kind == GEMM_SPLIT_F32 || linear->kind == GEMM_INT8 || linear->kind == GEMM_INT16;
 }
 
-/* ---- normalisation of f32 products ---- */
+/* Converts rows of a product's input to integers, if it takes them. */
+static void convert_rows(const struct cpu_step *step, uint32_t first, uint32_t last)
+{
+    struct backend_workspace *workspace = step->workspace;
+    const struct instruction_set *set = workspace->weights->set;
+    const struct cpu_linear *linear = linear_of(step);
+    uint32_t width = linear->weight.inputs;
+    struct activations from = input_of(workspace, step->site);
+    if (!takes_integers(linear) || linear->weight.outputs == 0) { return; }
+    if (linear->kind == GEMM_SPLIT_F32) {
+        set->split_f32->split(first, last, width, from.f32, workspace->integers);
+        return;
+    }
+    struct scaled_rows to = linear->kind == GEMM_INT8 ? workspace->int8 : workspace->integers;
+    to.value += first * (size_t)linear->weight.steps * INT8_STEP;
+    to.scale += first;
+    from = activations_from(from, first * (size_t)width);
+    if (linear->kind == GEMM_INT16) {
+        set->int8->quantise16(last - first, width, from, to);
+        return;
+    }
+    to.offset += first;
+    to.far += first * (size_t)INT8_FAR;
+    set->int8->quantise(last - first, width, from, to);
+}
 
+/* The same for the products that read a layer's hidden rows before its attention. */
+static void convert_hidden(struct backend_workspace *workspace, uint32_t layer, uint32_t first, uint32_t last)
+{
+    struct cpu_step step = {workspace, layer, ENGINE_QUERY_KEY, 1};
+    enum gemm_kind kind = linear_of(&step)->kind;
+    convert_rows(&step, first, last);
+    step.site = ENGINE_VALUE;
+    if (linear_of(&step)->kind != kind) { convert_rows(&step, first, last); }
+}
+
+static void convert_chunk(void *context, unsigned thread, unsigned chunk)
+{
+    (void)thread;
+    const struct cpu_step *step = context;
+    uint32_t rows = step->workspace->pass->extent;
+    convert_rows(step, parallel_for_first(rows, chunk, step->chunks),
+                 parallel_for_first(rows, chunk + 1, step->chunks));
+}
+
+/* ---- normalisation ---- */
+
+/* Normalises rows, and converts them for the next product. */
 static void norm_rows(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, uint32_t first,
                       uint32_t last, float *product)
 {
     const struct cpu_weights *weights = workspace->weights;
     const struct cpu_layer *at = &weights->layers[layer];
-    enum linear_site behind = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
+    enum engine_product behind = site == NORM_ATTENTION ? ENGINE_ATTENTION_OUTPUT : ENGINE_OUTPUT;
     const struct kernels *kernels = weights->set->kernels;
     uint32_t width = weights->backend.model->hidden;
     if (at->added_norm[site].gain) { kernels->norm(last - first, width, &at->added_norm[site], product); }
     kernels->add_norm(last - first, width, product, at->linear[behind].bias, &at->norm[site],
                       workspace->sum + (size_t)first * width, cpu_hidden_row(workspace, first));
-    split_hidden(workspace, first, last);
+    if (site == NORM_ATTENTION) {
+        struct cpu_step step = {workspace, layer, ENGINE_INTERMEDIATE, 1};
+        convert_rows(&step, first, last);
+    } else if (layer + 1 < weights->backend.model->layer_count) {
+        convert_hidden(workspace, layer + 1, first, last);
+    }
 }
 
 static void norm_chunk(void *context, unsigned thread, unsigned chunk)
@@ -187,42 +227,51 @@ static void norm_chunk(void *context, unsigned thread, unsigned chunk)
               workspace->product + (size_t)first * workspace->weights->backend.model->hidden);
 }
 
-static void norm_all(struct backend_workspace *workspace, uint32_t layer, enum norm_site site)
+/* ---- products ---- */
+
+/* True if the intermediate product is kept in the order of the tiles: both that write and read it are on tiles. */
+static bool is_tiled(const struct cpu_layer *layer)
 {
-    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
-    cpu_do(&step, norm_chunk);
+    return layer->linear[ENGINE_INTERMEDIATE].kind == GEMM_BF16 && layer->linear[ENGINE_OUTPUT].kind == GEMM_BF16;
 }
 
-/* ---- in f32 or bf16 ---- */
-
-static struct gemm_job job_of(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
+static struct gemm_job job_of(const struct cpu_step *step)
 {
+    struct backend_workspace *workspace = step->workspace;
     const struct cpu_weights *weights = workspace->weights;
-    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
-    const void *from = input_of(workspace, site);
-    bool half = cpu_weights_are_half(weights);
+    const struct model *model = weights->backend.model;
+    const struct cpu_layer *layer = &weights->layers[step->layer];
+    const struct cpu_linear *linear = linear_of(step);
+    struct activations from = input_of(workspace, step->site);
+    bool half = linear->kind == GEMM_BF16 || linear->kind == GEMM_BF16_DOT;
     struct gemm_job job = {
         .rows = workspace->pass->extent,
         .weight = &linear->weight,
         .last_output = linear->weight.outputs,
-        .from_f32 = half ? NULL : from,
-        .from_bf16 = half ? from : NULL,
-        .from = ends_in_residual(site) ? workspace->inner_split : workspace->hidden_split,
-        .end = site == LINEAR_INTERMEDIATE ? GEMM_ACTIVATION : GEMM_PLAIN,
-        .activation = weights->backend.model->activation,
+        .from_f32 = from.f32,
+        .from = linear->kind == GEMM_INT8 ? workspace->int8 : workspace->integers,
+        .end = GEMM_PLAIN,
+        .activation = model->activation,
         .bias = linear->bias,
-        .to.f32 = ends_in_residual(site) ? workspace->product : workspace->wide,
+        .to.f32 = workspace->product,
     };
-    if (site == LINEAR_INTERMEDIATE && weights->backend.model->gated) { job.end = GEMM_GATE; }
-    if (half && site == LINEAR_INTERMEDIATE) { job.to = (struct activations){.bf16 = workspace->wide16}; }
-    if (weights->qkv_half && site == LINEAR_QKV) {
-        job.to = (struct activations){.bf16 = workspace->wide16};
-        job.end = GEMM_BIAS;
+    if (half) {
+        job.from_bf16 = from.bf16 ? from.bf16 : workspace->hidden16;
+        job.from_f32 = NULL;
     }
-    if (linear->kind == GEMM_BF16) {
-        job.from_tiled = site == LINEAR_OUTPUT;
-        job.to_tiled = site == LINEAR_INTERMEDIATE;
-        job.to.bf16 = workspace->wide16;
+    if (step->site == ENGINE_QUERY_KEY || step->site == ENGINE_VALUE) {
+        uint32_t outputs = model_query_width(model) + 2 * model_key_width(model);
+        size_t at = step->site == ENGINE_VALUE ? outputs - linear->weight.outputs : 0;
+        job.beside = outputs - linear->weight.outputs;
+        job.end = weights->qkv_half ? GEMM_BIAS : GEMM_PLAIN;
+        job.to = weights->qkv_half ? (struct activations){.bf16 = workspace->wide16 + at}
+                                   : (struct activations){.f32 = workspace->wide + at};
+    } else if (step->site == ENGINE_INTERMEDIATE) {
+        job.end = model->gated ? GEMM_GATE : GEMM_ACTIVATION;
+        job.to = input_of(workspace, ENGINE_OUTPUT);
+        job.to_tiled = is_tiled(layer);
+    } else if (step->site == ENGINE_OUTPUT) {
+        job.from_tiled = is_tiled(layer);
     }
     return job;
 }
@@ -232,28 +281,29 @@ static void gemm_chunk(void *context, unsigned thread, unsigned chunk)
 {
     (void)thread;
     const struct cpu_step *step = context;
-    const struct cpu_weights *weights = step->workspace->weights;
-    struct gemm_job job = job_of(step->workspace, step->layer, (enum linear_site)step->site);
-    uint32_t panel = weights->kind == GEMM_SPLIT_F32 ? SPLIT_ROWS : GEMM_MULTIPLE;
+    struct gemm_job job = job_of(step);
+    enum gemm_kind kind = linear_of(step)->kind;
+    uint32_t panel = kind == GEMM_SPLIT_F32 ? SPLIT_ROWS : GEMM_MULTIPLE;
     uint32_t panels = (job.weight->outputs + panel - 1) / panel;
     uint32_t last = parallel_for_first(panels, chunk + 1, step->chunks) * panel;
     job.first_output = parallel_for_first(panels, chunk, step->chunks) * panel;
     job.last_output = last < job.last_output ? last : job.last_output;
-    gemm_run(weights->set, weights->kind, &job);
+    gemm_run(step->workspace->weights->set, kind, &job);
 }
 
-static void gemm_all(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
+/* True if a product is normalised strip by strip, on tiles. */
+static bool goes_by_strips(const struct backend_workspace *workspace, uint32_t layer, enum engine_product product)
 {
-    uint32_t outputs = workspace->weights->layers[layer].linear[site].weight.outputs;
-    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
-    cpu_do(&step, gemm_chunk);
+    bool residual = product == ENGINE_ATTENTION_OUTPUT || product == ENGINE_OUTPUT;
+    return residual && workspace->weights->layers[layer].linear[product].kind == GEMM_BF16 && !workspace->helped;
 }
 
 /* Works strip by strip if the whole weight and a strip fit in the second-level cache: each strip's sums are then
  * normalised while they are in the cache. */
-static void amx_strips(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
+static void strips_on_tiles(const struct cpu_step *step)
 {
-    struct gemm_job job = job_of(workspace, layer, site);
+    struct backend_workspace *workspace = step->workspace;
+    struct gemm_job job = job_of(step);
     const uint16_t *from = job.from_bf16;
     uint32_t outputs = job.weight->outputs, inputs = job.weight->inputs;
     bool stays = (size_t)outputs * inputs * sizeof *from <= gemm_cache() / 4 * 3;
@@ -262,105 +312,27 @@ static void amx_strips(struct backend_workspace *workspace, uint32_t layer, enum
         job.rows = rows - row < strip ? rows - row : strip;
         job.from_bf16 = from + (size_t)row * inputs;
         workspace->weights->set->bf16->run(&job);
-        norm_rows(workspace, layer, norm_behind(site), row, row + job.rows, workspace->product);
+        norm_rows(workspace, step->layer, step->site == ENGINE_OUTPUT ? NORM_OUTPUT : NORM_ATTENTION, row,
+                  row + job.rows, workspace->product);
     }
 }
 
-static void amx_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
+static void multiply(struct backend_workspace *workspace, uint32_t layer, enum engine_product product)
 {
-    if (ends_in_residual(site) && !workspace->helped) {
-        amx_strips(workspace, layer, site);
+    struct cpu_step step = {workspace, layer, product, 1};
+    uint32_t outputs = linear_of(&step)->weight.outputs, rows = workspace->pass->extent;
+    bool residual = product == ENGINE_ATTENTION_OUTPUT || product == ENGINE_OUTPUT;
+    if (outputs == 0) { return; }
+    if (residual && takes_integers(linear_of(&step))) {
+        step.chunks = cpu_chunks(workspace, rows, LEAST_ROWS);
+        cpu_do(&step, convert_chunk);
+    }
+    if (goes_by_strips(workspace, layer, product)) {
+        strips_on_tiles(&step);
         return;
     }
-    gemm_all(workspace, layer, site);
-    if (ends_in_residual(site)) { norm_all(workspace, layer, norm_behind(site)); }
-}
-
-static void split_chunk(void *context, unsigned thread, unsigned chunk)
-{
-    (void)thread;
-    const struct cpu_step *step = context;
-    struct backend_workspace *workspace = step->workspace;
-    const struct cpu_weights *weights = workspace->weights;
-    uint32_t rows = workspace->pass->extent, inputs = weights->layers[step->layer].linear[step->site].weight.inputs;
-    weights->set->split_f32->split(parallel_for_first(rows, chunk, step->chunks),
-                                   parallel_for_first(rows, chunk + 1, step->chunks), inputs,
-                                   input_of(workspace, (enum linear_site)step->site), workspace->inner_split);
-}
-
-static void split_f32_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
-{
-    if (ends_in_residual(site)) {
-        struct cpu_step split = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
-        cpu_do(&split, split_chunk);
-    }
-    gemm_all(workspace, layer, site);
-}
-
-/* ---- in int8 and int16 ---- */
-
-static struct int8_work int8_work_of(const struct backend_workspace *workspace, unsigned chunk, unsigned chunks)
-{
-    bool half = workspace->weights->qkv_half;
-    return (struct int8_work){
-        .rows = workspace->pass->extent,
-        .sum = workspace->sum,
-        .hidden = workspace->hidden,
-        .qkv = {.f32 = half ? NULL : workspace->wide, .bf16 = half ? workspace->wide16 : NULL},
-        .context = workspace->context,
-        .intermediate = workspace->wide16,
-        .chunk = chunk,
-        .chunks = chunks,
-    };
-}
-
-static void int8_prepare_chunk(void *context, unsigned thread, unsigned chunk)
-{
-    (void)thread;
-    const struct cpu_step *step = context;
-    struct int8_work work = int8_work_of(step->workspace, chunk, step->chunks);
-    int8_pass_prepare(&step->workspace->int8, step->workspace->weights, &work, step->layer,
-                      (enum linear_site)step->site);
-}
-
-static void int8_norm_chunk(void *context, unsigned thread, unsigned chunk)
-{
-    (void)thread;
-    const struct cpu_step *step = context;
-    struct int8_work work = int8_work_of(step->workspace, chunk, step->chunks);
-    int8_pass_norm(&step->workspace->int8, step->workspace->weights, &work, step->layer, (enum norm_site)step->site);
-}
-
-static void int8_chunk(void *context, unsigned thread, unsigned chunk)
-{
-    (void)thread;
-    const struct cpu_step *step = context;
-    struct int8_work work = int8_work_of(step->workspace, chunk, step->chunks);
-    int8_pass_linear(&step->workspace->int8, step->workspace->weights, &work, step->layer,
-                     (enum linear_site)step->site);
-}
-
-static void int8_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
-{
-    const struct cpu_weights *weights = workspace->weights;
-    uint32_t outputs = weights->layers[layer].linear[site].weight.outputs;
-    struct cpu_step prepare = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
-    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
-    if (int8_pass_prepares(weights, layer, site)) { cpu_do(&prepare, int8_prepare_chunk); }
-    cpu_do(&step, int8_chunk);
-}
-
-static void int8_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site)
-{
-    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
-    cpu_do(&step, int8_norm_chunk);
-}
-
-/* Quantises the input of the first layer in int8. */
-static void int8_embedded(struct backend_workspace *workspace)
-{
-    struct int8_work work = int8_work_of(workspace, 0, 1);
-    int8_pass_embedded(&workspace->int8, workspace->weights, &work);
+    step.chunks = cpu_chunks(workspace, outputs, LEAST_OUTPUTS);
+    cpu_do(&step, gemm_chunk);
 }
 
 /* ---- what the pass calls ---- */
@@ -368,30 +340,25 @@ static void int8_embedded(struct backend_workspace *workspace)
 static enum status cpu_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
                               struct err *err)
 {
+    static const enum engine_product products[] = {
+        [LINEAR_QKV] = ENGINE_QUERY_KEY,
+        [LINEAR_ATTENTION_OUTPUT] = ENGINE_ATTENTION_OUTPUT,
+        [LINEAR_INTERMEDIATE] = ENGINE_INTERMEDIATE,
+        [LINEAR_OUTPUT] = ENGINE_OUTPUT,
+    };
     (void)err;
-    const struct cpu_weights *weights = workspace->weights;
-    if (cpu_weights_are_integers(weights, layer)) {
-        int8_gemm(workspace, layer, site);
-    } else if (weights->kind == GEMM_BF16) {
-        amx_gemm(workspace, layer, site);
-    } else if (weights->kind == GEMM_SPLIT_F32) {
-        split_f32_gemm(workspace, layer, site);
-    } else {
-        gemm_all(workspace, layer, site);
-    }
+    multiply(workspace, layer, products[site]);
+    if (site == LINEAR_QKV) { multiply(workspace, layer, ENGINE_VALUE); }
     return STATUS_OK;
 }
 
 static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
 {
     (void)err;
-    const struct cpu_weights *weights = workspace->weights;
-    if (cpu_weights_are_integers(weights, layer)) {
-        int8_norm(workspace, layer, site);
-        return STATUS_OK;
+    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
+    if (!goes_by_strips(workspace, layer, site == NORM_OUTPUT ? ENGINE_OUTPUT : ENGINE_ATTENTION_OUTPUT)) {
+        cpu_do(&step, norm_chunk);
     }
-    if (weights->kind != GEMM_BF16) { norm_all(workspace, layer, site); }
-    if (site == NORM_OUTPUT && layer + 1 == weights->first_int8_layer && weights->int8) { int8_embedded(workspace); }
     return STATUS_OK;
 }
 
@@ -436,8 +403,7 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     if (workspace->sum != workspace->hidden && !first_norm) {
         memcpy(workspace->sum, workspace->hidden, (size_t)pass->extent * width * sizeof *workspace->sum);
     }
-    if (cpu_weights_is_int8(workspace->weights, 0)) { int8_embedded(workspace); }
-    split_hidden(workspace, 0, pass->extent);
+    convert_hidden(workspace, 0, 0, pass->extent);
     return STATUS_OK;
 }
 
@@ -452,6 +418,7 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
     unsigned shares = step->chunks / pass->rows, r = chunk / shares, share = chunk % shares;
     size_t first = pass->start[r] - pass->origin;
     uint32_t head_dim = model_head_dim(model), length = pass->length[r];
+    size_t outputs = model_query_width(model) + 2 * (size_t)model_key_width(model);
     const struct cpu_layer *layer = &weights->layers[step->layer];
     bool local = model->layers[step->layer].local;
     uint32_t reach = local && model->window < length ? model->window : length;
@@ -478,11 +445,11 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
         job.context.bf16 = workspace->context.bf16 + first * model_query_width(model);
     }
     if (weights->qkv_half) {
-        job.qkv16 = workspace->wide16 + first * layer->linear[LINEAR_QKV].weight.outputs;
+        job.qkv16 = workspace->wide16 + first * outputs;
         (weights->kind == GEMM_BF16 ? weights->set->bf16->attention : weights->set->int8->attention16)(&job);
     } else {
-        job.qkv = workspace->wide + first * layer->linear[LINEAR_QKV].weight.outputs;
-        job.bias = layer->linear[LINEAR_QKV].bias;
+        job.qkv = workspace->wide + first * outputs;
+        job.bias = layer->linear[ENGINE_QUERY_KEY].bias;
         weights->set->kernels->attention(&job);
     }
 }
@@ -541,6 +508,7 @@ const struct backend_ops backend_cpu = {
     .workspace_close = cpu_workspace_close,
     .limits = cpu_limits,
     .embed = cpu_embed,
+    .set_int8 = cpu_set_int8,
     .linear = cpu_linear,
     .attention = cpu_attention,
     .norm = cpu_norm,

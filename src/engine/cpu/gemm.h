@@ -24,9 +24,12 @@
  * vector units, and a split weight takes the same four bytes.
  *
  * int8: integers from -127 to 127 times a scale. A weight has one scale for each output; an activation has one for each
- * row, found from that row alone, and may have an offset, because its range is hardly ever symmetric after GELU. An
- * offset adds itself times the sum of an output's weights, which is computed when they are packed. Sums are exact in 32
- * bits, so every instruction set gives the same result. All read one packed layout, that of the tile registers.
+ * row, found from that row alone, and an offset, because its range is hardly ever symmetric after GELU. An offset adds
+ * itself times the sum of an output's weights, which is computed when they are packed. The few numbers of a row that
+ * are largest by far would set its scale and leave few steps to all others, and make most of the error of real models.
+ * So the scale is that of the rest, and the largest ones have a second byte, the multiples of INT8_HIGH, which is
+ * multiplied apart. Sums are exact in 32 bits, so every instruction set gives the same result. All read one packed
+ * layout, that of the tile registers.
  *
  * int16: the same with integers of 16 bits, without offsets. A row, or an output's weights, are scaled so that their
  * norm is below 2^15.5: then no sum of products overflows 32 bits, by the Cauchy-Schwarz inequality. A number's
@@ -65,7 +68,16 @@ enum {
     INT8_BLOCK = 32,       /* the most rows that are computed together; as many are read and written past the last */
     ATTENTION16_ROWS = 12, /* the most queries that are computed together */
     INT8_LARGEST = 127,
-    INT8_RANGE = 253, /* steps between a row's ends: one less than would fit, because its middle is rounded */
+    INT8_RANGE = 253,      /* steps between a row's ends: one less than would fit, because its middle is rounded */
+    INT8_FAR = 4,          /* numbers of a row with a second byte */
+    INT8_HIGH = 128,       /* the worth of its steps, */
+    INT8_FAR_MOST = 16000, /* so that a number may be this many steps from zero */
+};
+
+/* The second byte of one of a row's largest numbers: INT8_HIGH * high is added to its value. */
+struct int8_far {
+    uint16_t input;
+    int16_t high; /* 0: none */
 };
 
 /* Rows as integers: value * scale + offset. A non-finite row gets a NaN scale; its values are unspecified.
@@ -74,9 +86,10 @@ enum {
  * Layout: [strips][steps][SPLIT_DIGITS][16 rows][16 fours][4]; a weight: [panels][steps][SPLIT_DIGITS][16 fours][16
  * outputs][4]. */
 struct scaled_rows {
-    int8_t *value; /* aligned to 64 bytes */
-    float *scale;  /* [rows] */
-    float *offset; /* [rows], or NULL */
+    int8_t *value;        /* aligned to 64 bytes */
+    float *scale;         /* [rows] */
+    float *offset;        /* int8: [rows] */
+    struct int8_far *far; /* int8: [rows, INT8_FAR] */
 };
 
 /* A packed weight.
@@ -88,13 +101,12 @@ struct gemm_weight {
     uint16_t *bf16;            /* bf16 on tiles: in their order */
     void *plain;               /* other bf16 and f32, zeros after the last output and input:
                                 * [panels of GEMM_MULTIPLE outputs][inputs or pairs][GEMM_MULTIPLE][1 or 2] */
-    struct scaled_rows scaled; /* int8, split_f32: a row is an output; no offsets */
+    struct scaled_rows scaled; /* int8, int16, split_f32: a row is an output, of value and scale alone */
     float *total;              /* int8: [panels * INT8_PANEL], the sum of an output's rounded weights */
 };
 
 /* The step that follows a product. */
 enum gemm_end {
-    GEMM_SUMS,       /* nothing, int8 only: sums [rows, panels * INT8_PANEL] */
     GEMM_PLAIN,      /* nothing: to.f32 */
     GEMM_BIAS,       /* bias: to.bf16 */
     GEMM_ACTIVATION, /* bias and activation: to.bf16 or to.f32 */
@@ -111,27 +123,13 @@ struct gemm_job {
                                            or, at the end, all of the weight's */
     const float *from_f32;              /* f32, bf16 widened: [rows, inputs] */
     const uint16_t *from_bf16;          /* other bf16: the same */
-    struct scaled_rows from;            /* int8 (without offsets unless end is GEMM_SUMS), split_f32 */
+    struct scaled_rows from;            /* int8, int16, split_f32 */
     bool from_tiled, to_tiled;          /* bf16 on tiles */
     enum gemm_end end;
     enum activation activation;
-    const float *bias; /* [outputs] */
-    int32_t *sums;
-    struct activations to; /* [rows, outputs] */
-};
-
-/* sum = sum + product + bias, where the product may still be integer sums; x = norm(sum); and `to` is x in int8. */
-struct int8_norm_job {
-    uint32_t rows, outputs;
-    const float *product;             /* [rows, outputs], or NULL: */
-    const struct gemm_weight *weight; /* of the product */
-    const int32_t *sums;
-    const float *from_scale, *from_offset; /* [rows]: of the product's input */
-    const float *bias;                     /* [outputs] */
-    const struct norm_weights *norm;
-    float *sum;            /* [rows, outputs], read and written; may be x */
-    float *x;              /* [rows, outputs], written */
-    struct scaled_rows to; /* written, unless its value is NULL */
+    const float *bias;     /* [outputs] */
+    struct activations to; /* [rows, outputs + beside] */
+    uint32_t beside;       /* outputs of other products in a row of `to`; not in split_f32 */
 };
 
 struct gemm_split_f32 {
@@ -151,17 +149,15 @@ struct gemm_bf16 {
 };
 
 struct gemm_int8 {
-    /* The nearest integers (ties to the even one): without offsets, to from * 127 / the largest magnitude in the row;
-     * with them in steps of 1 / INT8_RANGE of the row's range, to which zero always belongs, about its middle. A row of
-     * zeros has scale and offset 0. Shapes: from [rows, width], one of f32 and bf16; to: rows of `stride`. */
-    void (*quantise)(uint32_t rows, uint32_t width, struct activations from, struct scaled_rows to, size_t stride);
+    /* Quantises rows: the nearest integers (ties to the even one) in steps of 1 / INT8_RANGE of the row's range, with
+     * zero and without the numbers, at most INT8_FAR, that are larger in magnitude than all others, about its middle. A
+     * row of zeros has scale and offset 0. Shapes: from [rows, width], one of f32 and bf16; to: rows of whole steps. */
+    void (*quantise)(uint32_t rows, uint32_t width, struct activations from, struct scaled_rows to);
     void (*run)(const struct gemm_job *job);
-    void (*add_norm)(const struct int8_norm_job *job);
     uint8_t flip; /* the bytes of a packed weight are xored with it */
 
     /* For GEMM_INT16, or NULL: the nearest integers to from * int16_most / the largest magnitude in the row. Shapes:
-     * from [rows, width], one of f32 and bf16; to: rows of whole steps of 16-bit integers; offsets are not written. A
-     * job must not end in GEMM_SUMS. */
+     * from [rows, width], one of f32 and bf16; to: rows of whole steps of 16-bit integers, value and scale alone. */
     void (*quantise16)(uint32_t rows, uint32_t width, struct activations from, struct scaled_rows to);
     void (*run16)(const struct gemm_job *job);
     /* As kernels.attention on qkv16, in 16-bit integers, or NULL. The head dimension is even; `scratch`:

@@ -5,12 +5,11 @@
 #include <string.h>
 
 #include "base/system.h"
-#include "engine/cpu/int8_layers.h"
 #include "engine/cpu/isa.h"
 
-/* The model's linear layers at one site. Those that share an input make one product, with their outputs one after the
- * other, or alternating. */
-struct site_linears {
+/* The model's linear layers that share an input make one product, with their outputs one after the other, or
+ * alternating. */
+struct parts {
     unsigned count;
     const struct linear *part[3];
     uint32_t outputs, inputs; /* of all together */
@@ -140,31 +139,37 @@ static enum status keep_rotary(struct cpu_weights *weights, const struct model *
 
 /* --- layers --- */
 
-static struct site_linears site_linears_of(const struct model *model, uint32_t layer, unsigned site)
+/* The parts of a product; without `split`, values are a part of the first one. */
+static struct parts parts_of(const struct model *model, uint32_t layer, enum engine_product product, bool split)
 {
     const struct model_layer *from = &model->layers[layer];
-    const struct linear *const parts[CPU_SHAPES][3] = {
-        [LINEAR_QKV] = {&from->query, &from->key, &from->value},
-        [LINEAR_ATTENTION_OUTPUT] = {&from->attention_output},
-        [LINEAR_INTERMEDIATE] = {&from->intermediate, model->gated ? &from->up : NULL},
-        [LINEAR_OUTPUT] = {&from->output},
+    const struct linear *const all[ENGINE_PRODUCTS][3] = {
+        [ENGINE_QUERY_KEY] = {&from->query, &from->key, split ? NULL : &from->value},
+        [ENGINE_VALUE] = {split ? &from->value : NULL},
+        [ENGINE_ATTENTION_OUTPUT] = {&from->attention_output},
+        [ENGINE_INTERMEDIATE] = {&from->intermediate, model->gated ? &from->up : NULL},
+        [ENGINE_OUTPUT] = {&from->output},
     };
-    struct site_linears linears = {.count = 0};
-    memcpy(linears.part, parts[site], sizeof linears.part);
-    backend_linear_shape(model, site, &linears.outputs, &linears.inputs);
-    while (linears.count < 3 && linears.part[linears.count]) { linears.turn[linears.count++] = linears.outputs; }
-    if (site == LINEAR_QKV) {
-        linears.turn[0] = model_query_width(model);
-        linears.turn[1] = linears.turn[2] = model_key_width(model);
-    } else if (linears.count == 2) {
-        linears.turn[0] = linears.turn[1] = GATE_WIDTH;
+    uint32_t query = model_query_width(model), key = model_key_width(model), hidden = model->hidden;
+    uint32_t inner = model->intermediate_size, turn = model->gated ? GATE_WIDTH : inner;
+    const uint32_t shapes[ENGINE_PRODUCTS][4] = {/* inputs and turns */
+                                                 [ENGINE_QUERY_KEY] = {hidden, query, key, key},
+                                                 [ENGINE_VALUE] = {hidden, key},
+                                                 [ENGINE_ATTENTION_OUTPUT] = {query, hidden},
+                                                 [ENGINE_INTERMEDIATE] = {hidden, turn, turn},
+                                                 [ENGINE_OUTPUT] = {inner, hidden}};
+    struct parts parts = {.inputs = shapes[product][0], .turns = 1};
+    if (product == ENGINE_INTERMEDIATE) { parts.turns = inner / turn; }
+    for (; parts.count < 3 && all[product][parts.count]; parts.count++) {
+        parts.part[parts.count] = all[product][parts.count];
+        parts.turn[parts.count] = shapes[product][1 + parts.count];
+        parts.outputs += parts.turns * parts.turn[parts.count];
     }
-    linears.turns = linears.outputs / (linears.turn[0] + linears.turn[1] + linears.turn[2]);
-    return linears;
+    return parts;
 }
 
 /* Reads the parts' biases, or their weights, turn by turn. Writes nothing for a part without a bias. */
-static void read_parts(const struct site_linears *from, bool biases, float *to)
+static void read_parts(const struct parts *from, bool biases, float *to)
 {
     for (unsigned at = 0; at < from->turns * from->count; at++) {
         const struct linear *part = from->part[at % from->count];
@@ -175,7 +180,7 @@ static void read_parts(const struct site_linears *from, bool biases, float *to)
     }
 }
 
-static enum status keep_bias(struct cpu_weights *weights, const struct site_linears *from, struct cpu_linear *out,
+static enum status keep_bias(struct cpu_weights *weights, const struct parts *from, struct cpu_linear *out,
                              struct err *err)
 {
     out->bias = calloc(from->outputs, sizeof *out->bias);
@@ -198,10 +203,12 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
     const struct model *model = weights->backend.model;
     const struct model_layer *from = &model->layers[layer];
     struct cpu_layer *to = &weights->layers[layer];
-    for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        struct site_linears linears = site_linears_of(model, layer, site);
-        TRY(keep_bias(weights, &linears, &to->linear[site], err));
+    for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+        struct parts parts = parts_of(model, layer, (enum engine_product)product, false);
+        if (parts.outputs > 0) { TRY(keep_bias(weights, &parts, &to->linear[product], err)); }
     }
+    to->linear[ENGINE_VALUE].bias =
+        to->linear[ENGINE_QUERY_KEY].bias + model_query_width(model) + model_key_width(model);
     if (from->query_norm.gain.data) {
         TRY(keep_norm(weights, &from->query_norm, model_head_dim(model), &to->query_norm, err));
         TRY(keep_norm(weights, &from->key_norm, model_head_dim(model), &to->key_norm, err));
@@ -217,109 +224,101 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
 
 /* --- products --- */
 
-/* The attention's output product is never in int8: it is a twelfth of the work and a sixth of the error. */
-static enum gemm_kind kind_of(const struct cpu_weights *weights, uint32_t layer, unsigned site)
+/* The largest number of elements of a product's weights. */
+static size_t largest_of(const struct model *model)
 {
-    return cpu_weights_is_int8(weights, layer) && site != LINEAR_ATTENTION_OUTPUT ? GEMM_INT8 : weights->kind;
-}
-
-static void keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain)
-{
-    struct site_linears from = site_linears_of(weights->backend.model, layer, site);
-    struct cpu_linear *out = &weights->layers[layer].linear[site];
-    bool one_sided = site == LINEAR_OUTPUT && !weights->backend.model->gated; /* GELU, ReLU: little below zero */
-    out->kind = kind_of(weights, layer, site);
-    read_parts(&from, false, plain);
-    void *to =
-        memory_part(weights->packed, &weights->packed_used, gemm_weight_bytes(out->kind, from.outputs, from.inputs));
-    gemm_pack(weights->set, out->kind, from.outputs, from.inputs, plain, one_sided, to, &out->weight);
-}
-
-static void keep_products(struct cpu_weights *weights, uint32_t layer, float *plain)
-{
-    for (unsigned site = 0; site < CPU_SHAPES; site++) { keep_product(weights, layer, site, plain); }
-}
-
-static void products_copied(struct cpu_weights *weights, uint32_t layer)
-{
-    for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        struct site_linears linears = site_linears_of(weights->backend.model, layer, site);
-        for (unsigned i = 0; i < linears.count; i++) { release_copied(weights, &linears.part[i]->weight); }
+    size_t largest = 0;
+    for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+        struct parts parts = parts_of(model, 0, (enum engine_product)product, false);
+        size_t elements = (size_t)parts.outputs * parts.inputs;
+        largest = elements > largest ? elements : largest;
     }
+    return largest;
 }
 
-static void keep_plain_layers(struct cpu_weights *weights, float *plain)
+/* The kinds that a layer's product is packed in; values have products of their own only in int8. */
+struct kinds {
+    bool plain, int8; /* weights->kind and GEMM_INT8 */
+};
+
+/* `int8`: that precision, and `choice` the products that are in int8; NULL: each is packed in both kinds. */
+static struct kinds kinds_of(bool int8, const struct engine_int8 *choice, uint32_t layer, int product)
 {
-    for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
-        keep_products(weights, layer, plain);
-        products_copied(weights, layer);
-    }
+    if (!int8 || !choice) { return (struct kinds){true, int8}; }
+    bool chosen = choice->in_int8[layer][product];
+    return (struct kinds){!chosen, chosen};
 }
 
-/* Packs a layer in int8, and keeps the result if the trial passes. */
-static void keep_int8(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain)
-{
-    size_t before = weights->packed_used; /* a layer that fails is packed again from here */
-    weights->first_int8_layer = layer;
-    keep_products(weights, layer, plain);
-    if (!int8_trial_passes(trial, layer)) {
-        weights->first_int8_layer = layer + 1;
-        weights->packed_used = before;
-    }
-}
-
-/* Packs as many layers as possible in int8, from the last one on. */
-static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, struct err *err)
-{
-    struct int8_trial *trial;
-    TRY(int8_trial_open(weights, &trial, err));
-    for (uint32_t layer = weights->backend.model->layer_count; layer-- > 0;) {
-        if (weights->first_int8_layer == layer + 1) { keep_int8(weights, layer, trial, plain); }
-        if (weights->first_int8_layer > layer) { keep_products(weights, layer, plain); }
-        products_copied(weights, layer);
-    }
-    int8_trial_close(trial);
-    return STATUS_OK;
-}
-
-/* Allocates memory for the weights of all layers. `largest`: the elements of the largest weight. */
-static enum status prepare_products(struct cpu_weights *weights, const struct model *model, size_t *largest,
-                                    struct err *err)
+static size_t product_bytes(const struct cpu_weights *weights, const struct parts *parts, struct kinds kinds)
 {
     size_t bytes = 0;
-    *largest = 0;
-    for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        uint32_t outputs, inputs;
-        backend_linear_shape(model, site, &outputs, &inputs);
-        size_t plain = gemm_weight_bytes(weights->kind, outputs, inputs);
-        size_t int8 = weights->int8 ? gemm_weight_bytes(GEMM_INT8, outputs, inputs) : 0;
-        memory_part(NULL, &bytes, plain > int8 ? plain : int8);
-        if ((size_t)outputs * inputs > *largest) { *largest = (size_t)outputs * inputs; }
-    }
-    bytes *= model->layer_count; /* pages that are never touched take no memory */
-    weights->packed = memory_aligned(bytes);
-    return weights->packed ? STATUS_OK : no_memory(bytes, err);
+    if (kinds.plain) { memory_part(NULL, &bytes, gemm_weight_bytes(weights->kind, parts->outputs, parts->inputs)); }
+    if (kinds.int8) { memory_part(NULL, &bytes, gemm_weight_bytes(GEMM_INT8, parts->outputs, parts->inputs)); }
+    return bytes;
 }
 
-static enum status keep_layers(struct cpu_weights *weights, const struct model *model, struct err *err)
+static void keep_kind(struct cpu_weights *weights, const struct parts *parts, enum gemm_kind kind, bool one_sided,
+                      const float *plain, struct cpu_linear *out)
 {
+    size_t bytes = gemm_weight_bytes(kind, parts->outputs, parts->inputs);
+    void *to = memory_part(weights->packed, &weights->packed_used, bytes);
+    out->kind = kind;
+    gemm_pack(weights->set, kind, parts->outputs, parts->inputs, plain, one_sided, to, &out->weight);
+}
+
+/* Packs a product. `plain`: room for its weights. */
+static void keep_product(struct cpu_weights *weights, uint32_t layer, int product, const struct parts *parts,
+                         struct kinds kinds, float *plain)
+{
+    struct cpu_linear *out = &weights->layers[layer].linear[product];
+    bool one_sided = product == ENGINE_OUTPUT && !weights->backend.model->gated; /* GELU, ReLU: little below zero */
+    read_parts(parts, false, plain);
+    if (kinds.plain) { keep_kind(weights, parts, weights->kind, false, plain, out); }
+    if (kinds.plain && kinds.int8) { weights->both[layer][product][0] = out->weight; }
+    if (kinds.int8) { keep_kind(weights, parts, GEMM_INT8, one_sided, plain, out); }
+    if (kinds.plain && kinds.int8) { weights->both[layer][product][1] = out->weight; }
+    for (unsigned i = 0; i < parts->count; i++) { release_copied(weights, &parts->part[i]->weight); }
+}
+
+/* Packs all products, or with `plain` NULL returns the bytes that they will take. */
+static size_t keep_products(struct cpu_weights *weights, bool int8, const struct engine_int8 *choice, float *plain)
+{
+    size_t bytes = 0;
+    for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            struct kinds kinds = kinds_of(int8, choice, layer, product);
+            struct parts parts = parts_of(weights->backend.model, layer, (enum engine_product)product, int8);
+            if (parts.outputs == 0) { continue; }
+            bytes += product_bytes(weights, &parts, kinds);
+            if (plain) { keep_product(weights, layer, product, &parts, kinds, plain); }
+        }
+    }
+    return bytes;
+}
+
+static enum status keep_layers(struct cpu_weights *weights, bool int8, const struct engine_int8 *choice,
+                               struct err *err)
+{
+    const struct model *model = weights->backend.model;
+    size_t largest = largest_of(model);
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
     if (!weights->layers) { return no_memory(model->layer_count, err); }
-    weights->first_int8_layer = model->layer_count;
-    size_t largest;
-    TRY(prepare_products(weights, model, &largest, err));
     for (uint32_t layer = 0; layer < model->layer_count; layer++) { TRY(keep_vectors(weights, layer, err)); }
-    float *plain = malloc(largest * sizeof *plain);
-    if (!plain) { return no_memory(largest, err); }
-    enum status status = STATUS_OK;
-    if (weights->int8) {
-        status = keep_int8_layers(weights, plain, err);
-    } else {
-        keep_plain_layers(weights, plain);
+    if (int8 && !choice) {
+        weights->both = calloc(model->layer_count, sizeof *weights->both);
+        if (!weights->both) { return no_memory(model->layer_count, err); }
     }
+    size_t bytes = keep_products(weights, int8, choice, NULL);
+    weights->packed = memory_aligned(bytes);
+    float *plain = malloc(largest * sizeof *plain);
+    if (!weights->packed || !plain) {
+        free(plain);
+        return no_memory(bytes, err);
+    }
+    keep_products(weights, int8, choice, plain);
     weights->bytes += weights->packed_used;
     free(plain);
-    return status;
+    return STATUS_OK;
 }
 
 /* True if attention in int16 can compute the model. */
@@ -344,12 +343,12 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
         return GEMM_BF16;
     }
     enum gemm_kind kind = even && precision != PRECISION_F32 ? gemm_bf16_kind(set) : GEMM_F32;
-    if (precision != PRECISION_INT8 || kind == GEMM_BF16_DOT) { return kind; }
+    if (!precision_is_int8(precision) || kind == GEMM_BF16_DOT) { return kind; }
     return set->int8->run16 ? GEMM_INT16 : GEMM_F32;
 }
 
 static enum status fill_weights(struct cpu_weights *weights, const struct model *model, enum precision precision,
-                                struct err *err)
+                                const struct engine_int8 *choice, struct err *err)
 {
     if (model->heads == 0 || (model->head_dim == 0 && model->hidden % model->heads != 0) ||
         model->heads % model_key_heads(model) != 0) {
@@ -360,30 +359,30 @@ static enum status fill_weights(struct cpu_weights *weights, const struct model 
         return err_set(err, STATUS_UNSUPPORTED, "%u intermediate units are no multiple of %d", model->intermediate_size,
                        GATE_WIDTH);
     }
-    weights->int8 = precision == PRECISION_INT8;
-    if (weights->int8 && model->rms_norm) {
+    bool int8 = precision_is_int8(precision);
+    if (int8 && model->rms_norm) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "int8 does not hold models with RMS norms near enough to f32; bf16 does");
     }
     weights->word_scale = model->word_scale > 0 ? model->word_scale : 1.0f;
     weights->kind = choose_kind(weights->set, model, precision);
-    bool rounds = weights->int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
+    bool rounds = int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
     weights->qkv_half =
         weights->kind == GEMM_BF16 || (rounds && even && attends_plainly(model) && weights->set->int8->attention16);
     TRY(keep_embeddings(weights, precision, err));
     TRY(keep_relative_bias(weights, model, err));
     TRY(keep_rotary(weights, model, err));
-    return keep_layers(weights, model, err);
+    return keep_layers(weights, int8, choice, err);
 }
 
-enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
-                             struct err *err)
+enum status cpu_weights_open(const struct model *model, enum precision precision, const struct engine_int8 *choice,
+                             struct cpu_weights **out, struct err *err)
 {
     struct cpu_weights *weights = calloc(1, sizeof *weights);
     if (!weights) { return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU backend"); }
     weights->backend.model = model;
     weights->set = instruction_set_pick();
-    enum status status = fill_weights(weights, model, precision, err);
+    enum status status = fill_weights(weights, model, precision, choice, err);
     if (status != STATUS_OK) {
         cpu_weights_close(weights);
         return status;
@@ -394,7 +393,8 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
 
 static void close_layer(struct cpu_layer *layer)
 {
-    for (unsigned site = 0; site < CPU_SHAPES; site++) { free(layer->linear[site].bias); }
+    layer->linear[ENGINE_VALUE].bias = NULL; /* is another's part */
+    for (int product = 0; product < ENGINE_PRODUCTS; product++) { free(layer->linear[product].bias); }
     for (unsigned site = 0; site < CPU_NORMS; site++) {
         free(layer->norm[site].gain);
         free(layer->norm[site].bias);
@@ -421,7 +421,7 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->rotary[0]);
     free(weights->rotary[1]);
     free(weights->packed);
-    free(weights->choice.in_int8);
+    free(weights->both);
     free(weights->word);
     free(weights);
 }

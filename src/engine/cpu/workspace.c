@@ -39,11 +39,31 @@ static size_t lay_out_helpers(struct backend_workspace *workspace, unsigned thre
     return used;
 }
 
-static struct scaled_rows lay_out_split(size_t rows, uint32_t inputs, char *block, size_t *used)
+/* Lays out the inputs of products in integers. */
+static struct scaled_rows lay_out_integers(enum gemm_kind kind, size_t rows, uint32_t inputs, char *block, size_t *used)
 {
-    struct scaled_rows split = {.value = memory_part(block, used, split_f32_bytes(rows, inputs))};
-    split.scale = memory_part(block, used, rows * sizeof(float));
-    return split;
+    size_t row = (kind == GEMM_INT16 ? 2 * (size_t)inputs : inputs) + INT8_STEP - 1;
+    size_t bytes = kind == GEMM_SPLIT_F32 ? split_f32_bytes(rows, inputs) : rows * (row / INT8_STEP * INT8_STEP);
+    struct scaled_rows integers = {.value = memory_part(block, used, bytes)};
+    integers.scale = memory_part(block, used, rows * sizeof(float));
+    if (kind == GEMM_INT8) {
+        integers.offset = memory_part(block, used, rows * sizeof(float));
+        integers.far = memory_part(block, used, rows * INT8_FAR * sizeof(struct int8_far));
+    }
+    return integers;
+}
+
+/* True if a product of this kind computes the model. */
+static bool has_product(const struct cpu_weights *weights, enum gemm_kind kind)
+{
+    if (weights->both && kind == weights->kind) { return true; }
+    for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            const struct cpu_linear *linear = &weights->layers[layer].linear[product];
+            if (linear->kind == kind && linear->weight.outputs > 0) { return true; }
+        }
+    }
+    return false;
 }
 
 /* Lays the workspace's buffers out in `block` (NULL: nowhere, to learn the size) and returns their size. */
@@ -58,25 +78,23 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     workspace->hidden = memory_part(block, &used, hidden * sizeof(float));
     workspace->sum = model->pre_norm ? memory_part(block, &used, hidden * sizeof(float)) : workspace->hidden;
     workspace->thread[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
-    if (weights->kind != GEMM_INT16) { workspace->product = memory_part(block, &used, hidden * sizeof(float)); }
-    if ((!cpu_weights_are_half(weights) && weights->kind != GEMM_INT16) || !weights->qkv_half) {
-        workspace->wide = memory_part(block, &used, wide * sizeof(float));
+    workspace->product = memory_part(block, &used, hidden * sizeof(float));
+    bool half = cpu_weights_are_half(weights), inner_half = cpu_weights_inner_is_half(weights);
+    if (!inner_half || !weights->qkv_half) { workspace->wide = memory_part(block, &used, wide * sizeof(float)); }
+    if (inner_half || weights->qkv_half) { workspace->wide16 = memory_part(block, &used, wide * sizeof(uint16_t)); }
+    uint32_t inputs = (uint32_t)larger_of(larger_of(model->hidden, query), model->intermediate_size);
+    if ((weights->kind == GEMM_SPLIT_F32 || weights->kind == GEMM_INT16) && has_product(weights, weights->kind)) {
+        workspace->integers = lay_out_integers(weights->kind, rows, inputs, block, &used);
     }
-    if (weights->kind == GEMM_SPLIT_F32) {
-        workspace->hidden_split = lay_out_split(rows, model->hidden, block, &used);
-        uint32_t inner = model->hidden > model->intermediate_size ? model->hidden : model->intermediate_size;
-        workspace->inner_split = lay_out_split(rows, inner, block, &used);
-    }
-    if (weights->int8) { used += int8_space_lay_out(&workspace->int8, model, rows, memory_part(block, &used, 0)); }
-    if (weights->int8 || cpu_weights_are_half(weights)) {
-        workspace->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
-    }
-    if (!cpu_weights_are_half(weights)) {
+    if (has_product(weights, GEMM_INT8)) { workspace->int8 = lay_out_integers(GEMM_INT8, rows, inputs, block, &used); }
+    if (half) {
+        workspace->context.bf16 = memory_part(block, &used, rows * query * sizeof(uint16_t));
+    } else {
         workspace->context.f32 = memory_part(block, &used, rows * query * sizeof(float));
-        return used;
     }
-    workspace->context.bf16 = memory_part(block, &used, rows * query * sizeof(uint16_t));
-    if (weights->first_int8_layer > 0) { workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t)); }
+    if (half && has_product(weights, weights->kind)) {
+        workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+    }
     return used;
 }
 

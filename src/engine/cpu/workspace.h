@@ -4,7 +4,6 @@
 
 #include "engine/backend.h"
 #include "engine/cpu/cpu_weights.h"
-#include "engine/cpu/int8_layers.h"
 #include "engine/cpu/parallel_for.h"
 
 /* A pass reads all weights once from memory or the third-level cache, so it should have many rows; at this size the
@@ -25,16 +24,15 @@ struct backend_workspace {
     const struct pass *pass;
     void *memory; /* holds all buffers below */
     size_t bytes;
-    float *hidden;                   /* [rows, hidden] */
-    float *sum;                      /* [rows, hidden] before the normalisation; `hidden`, unless pre_norm */
-    uint16_t *hidden16;              /* [rows, hidden] */
-    float *wide;                     /* [rows, queries, keys, values], then [rows, intermediate] before the output */
-    uint16_t *wide16;                /* the same */
-    float *product;                  /* [rows, hidden] of a product with a residual */
-    struct activations context;      /* [rows, model_query_width] */
-    struct scaled_rows hidden_split; /* [rows, hidden] */
-    struct scaled_rows inner_split;  /* [rows, hidden] of the context, then [rows, intermediate] */
-    struct int8_space int8;          /* in int8 */
+    float *hidden;               /* [rows, hidden] */
+    float *sum;                  /* [rows, hidden] before the normalisation; `hidden`, unless pre_norm */
+    uint16_t *hidden16;          /* [rows, hidden] */
+    float *wide;                 /* [rows, queries, keys, values], or [rows, intermediate] before the output */
+    uint16_t *wide16;            /* the same */
+    float *product;              /* [rows, hidden] of a product with a residual */
+    struct activations context;  /* [rows, model_query_width] */
+    struct scaled_rows integers; /* [rows, longest input]: the next product's input, if that is int16 or split */
+    struct scaled_rows int8;     /* the same, if it is in int8 */
 
     struct parallel_for *parallel; /* NULL: no helpers */
     bool helped;                   /* in the current or last pass */

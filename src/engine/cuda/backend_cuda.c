@@ -25,7 +25,7 @@ static enum status cuda_devices(unsigned *count, struct err *err)
 
 static enum precision cuda_choose(const struct model *model, enum precision asked)
 {
-    if (asked == PRECISION_INT8) { return PRECISION_AUTO; }
+    if (precision_is_int8(asked)) { return PRECISION_AUTO; }
     if (asked != PRECISION_AUTO) { return asked; }
     return model && model->beyond_f16 ? PRECISION_BF16 : PRECISION_F16;
 }

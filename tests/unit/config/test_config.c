@@ -129,7 +129,8 @@ CONFIG_TEST(wrong_values_name_field_and_file)
     expect_refused("{'max_batch_rows': '5'}", "'max_batch_rows' must be auto or a whole number from 1 to 4096");
     expect_refused("{'max_batch_rows': 0}", "'max_batch_rows' must be auto or a whole number from 1 to 4096");
     expect_refused("{'truncate': 1}", "'truncate' must be true or false");
-    expect_refused("{'precision': 'f64'}", "'precision' must be one of auto, f32, bf16, f16, int8, not 'f64'");
+    expect_refused("{'precision': 'f64'}",
+                   "'precision' must be one of auto, f32, bf16, f16, int8, int8_all, not 'f64'");
     expect_refused("{'queue': 'A'}", "'queue' must be 1 to 64 of a-z 0-9 _ . -");
     expect_refused("{'queue': ['a']}", "'queue' must be");
     expect_refused("{'queue': 'a', 'queue': 'b'}", "the key queue stands twice");

@@ -392,7 +392,7 @@ TEST(shapes_on_tiles_are_on_tiles)
         struct model *model = memory_model(shapes[i], 1);
         struct cpu_weights *weights;
         struct err err = {0};
-        assert_int_equal(cpu_weights_open(model, PRECISION_BF16, &weights, &err), STATUS_OK);
+        assert_int_equal(cpu_weights_open(model, PRECISION_BF16, NULL, &weights, &err), STATUS_OK);
         assert_int_equal(weights->kind, GEMM_BF16);
         cpu_weights_close(weights);
         memory_model_free(model);
@@ -417,7 +417,7 @@ TEST(bf16_is_near_plain_loops)
 }
 
 /* In int8 a vector is near the model's own; how near depends on the model, and these random ones are small: with a few
- * dozen numbers a single text may be four times as far off as the mean, on which the choice of int8 layers is based. */
+ * dozen numbers a text of one token is several times as far off as the mean of a sample's texts. */
 TEST(int8_is_near_plain_loops)
 {
     compare(memory_model(small, 15), PRECISION_INT8, 0.9995, 0.02);
@@ -426,8 +426,8 @@ TEST(int8_is_near_plain_loops)
     compare(memory_model(modern, 36), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(modern_on_tiles, 47), PRECISION_INT8, 0.9995, 0.02);
     compare(memory_model(modern_and_odd, 37), PRECISION_INT8, 0.998, 0.03);
-    compare(memory_model(deep, 20), PRECISION_INT8, 0.998, 0.03);
-    compare(memory_model(deep_and_odd, 21), PRECISION_INT8, 0.998, 0.03);
+    compare(memory_model(deep, 20), PRECISION_INT8, 0.99, 0.06);
+    compare(memory_model(deep_and_odd, 21), PRECISION_INT8, 0.99, 0.06);
 }
 
 TEST(int8_is_near_with_other_activations)

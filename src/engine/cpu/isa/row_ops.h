@@ -133,10 +133,9 @@ INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t widt
     }
 }
 
-/* Writes the normalised rows of `from` to each destination in `x`. A `range` that is not NULL is widened by each row's
- * values. */
+/* Writes the normalised rows of `from` to each destination in `x`. */
 INLINE void norm_write(const uint32_t rows, uint32_t width, const float *from, const float *mean, const float *scale,
-                       const struct norm_weights *norm, struct activations x, struct vec_range *range)
+                       const struct norm_weights *norm, struct activations x)
 {
     for (uint32_t i = 0; i < width; i += VEC) {
         uint32_t left = width - i;
@@ -145,7 +144,6 @@ INLINE void norm_write(const uint32_t rows, uint32_t width, const float *from, c
             size_t at = (size_t)r * width + i;
             vec y = vec_mul(vec_sub(load_upto(from + at, left), vec_set(mean[r])), vec_set(scale[r]));
             y = vec_fma(y, gain, bias);
-            if (range) { range[r] = vec_widen(range[r], y); }
             activations_store(x, at, y, left);
         }
     }

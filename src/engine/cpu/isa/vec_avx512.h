@@ -243,18 +243,6 @@ static inline struct vec_range vec_range_of_bf16(struct vec_range range)
     return range;
 }
 
-/* vec_store_s8 for two vectors in bf16. */
-static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse, vec middle)
-{
-    const vec shift = _mm512_sub_ps(_mm512_set1_ps(12582912.0f), middle);
-    __m512i bits = _mm512_loadu_si512(from), upper = _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
-    vec even = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)), inverse, shift);
-    vec odd = _mm512_fmadd_ps(_mm512_castsi512_ps(upper), inverse, shift);
-    __m512i lowest =
-        _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(even), _mm512_slli_epi32(_mm512_castps_si512(odd), 16));
-    _mm256_storeu_si256((void *)to, _mm512_cvtepi16_epi8(lowest));
-}
-
 /* Pairs of 16-bit integers, a's in the lower halves of lanes: the numbers times `inverse`, rounded. */
 static inline vec vec_pairs(vec a, vec b, vec inverse)
 {

@@ -142,12 +142,6 @@ static inline struct vec_range vec_range_of_bf16(struct vec_range range)
     return range;
 }
 
-static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse, vec middle)
-{
-    vec_store_s8(to, vec_load_bf16(from), inverse, middle);
-    vec_store_s8(to + VEC, vec_load_bf16(from + VEC), inverse, middle);
-}
-
 #endif
 
 #ifndef DOT_FLIP

@@ -1,0 +1,486 @@
+#include "engine/int8_choice.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "engine/encoder.h"
+
+/* The errors that pass. The mean was set so that the ten nearest of 2,000 texts stay the same but for one in forty, in
+ * two widely used models (docs/models.md). */
+static const double MEAN_MOST = 1e-3, WORST_MOST = 5e-3;
+
+enum {
+    TEXT_TOKENS = 96,  /* at most, of a text; of a pair twice as many */
+    FIRST_TEXTS = 10,  /* that a product is tried on alone */
+    LAYER_GROUPS = 12, /* layers of more are tried together */
+    FILE_MAX_BYTES = 1 << 16,
+    NAME_BYTES = 40,
+};
+
+/* The first ones are of every sort. */
+static const char *const sample[] = {
+    "How do I reset my password?",
+    "The ferry to the island leaves at a quarter past nine from the northern pier, unless the wind is above force "
+    "eight; "
+    "tickets that were bought online stay valid for the next crossing, and bicycles travel free of charge.",
+    "def merge(left, right):\n    out = []\n    while left and right:\n        out.append((left if left[0] <= right[0] "
+    "else right).pop(0))\n    return out + left + right",
+    "红色的自行车停在图书馆门口，车筐里放着一本旧字典和两个苹果。",
+    "Die Sitzung wurde auf Donnerstag verschoben, weil der Kassenbericht noch nicht vorlag.",
+    "Поезд опоздал на сорок минут, и мы едва успели на последний автобус до деревни.",
+    "yes",
+    "Error 0x80070057: the parameter is incorrect (code 87) at offset 4096",
+    "الطقس اليوم معتدل مع احتمال هطول أمطار خفيفة في المساء.",
+    "Un vent froid soufflait sur la place quand les premiers marchands ont ouvert leurs étals de légumes.",
+    "A gene variant in the promoter region was associated with lower serum levels in 214 of 1,032 participants "
+    "(p < 0.01), but the effect vanished after adjustment for age and body mass index.",
+    "昨日の夜、駅前の小さな店で食べたうどんがとてもおいしかった。",
+    "SELECT city, COUNT(*) FROM orders WHERE placed_at >= '2024-01-01' GROUP BY city HAVING COUNT(*) > 10;",
+    "best running shoes for flat feet",
+    "El contrato podrá rescindirse por cualquiera de las partes con un preaviso de treinta días naturales.",
+    "त्योहार के दिन पूरा परिवार एक साथ बैठकर मिठाइयाँ बनाता है।",
+    "The committee found that the bridge had been inspected twice in the preceding decade, that both reports had "
+    "recommended the replacement of corroded bearings on the eastern abutment, and that neither recommendation had "
+    "reached the office that pays for repairs.",
+    "지하철에서 우산을 잃어버렸는데 분실물 센터에 전화하면 찾을 수 있을까요?",
+    "Refund requested: the blue jacket (size M) arrived with a broken zip.",
+    "O rio subiu dois metros durante a noite e a estrada antiga ficou coberta de lama.",
+    "https://example.org/docs/install?lang=en#step-3",
+    "int main(void) { for (int i = 0; i < 10; i++) { printf(\"%d\\n\", i * i); } return 0; }",
+    "What is the boiling point of water at an altitude of 3,000 metres?",
+    "Przepis na zupę: obierz ziemniaki, pokrój marchew, dodaj cebulę i gotuj przez pół godziny.",
+    "Central banks raise interest rates to slow inflation; borrowing becomes dearer, spending falls, and prices rise "
+    "less quickly, though often only after a year or more.",
+    "Thư viện mở cửa từ tám giờ sáng đến sáu giờ chiều, trừ chủ nhật.",
+    "cheap flights lisbon to oslo march",
+    "Το μουσείο θα παραμείνει κλειστό για εργασίες συντήρησης έως τα τέλη του μήνα.",
+    "Add two cups of flour, a pinch of salt and enough warm water to make a soft dough, then let it rest under a cloth "
+    "for an hour before you roll it out.",
+    "{\"id\": 1042, \"status\": \"shipped\", \"items\": [{\"sku\": \"A-17\", \"qty\": 2}], \"total\": 39.90}",
+    "Bu kitabı geçen yaz deniz kenarında iki günde okudum.",
+    "The cat slept on the warm windowsill.",
+    "A cat was sleeping on a sunny window ledge.",
+    "ฝนตกหนักตั้งแต่เช้า ทำให้รถติดยาวหลายกิโลเมตร",
+    "Proof. Suppose n is even; then n = 2k for some integer k, hence n^2 = 4k^2 is divisible by four.",
+    "De trein naar Utrecht vertrekt vandaag van spoor zeven in plaats van spoor vijf.",
+    "lol that was the worst movie i have seen this year :( 2/10",
+    "Photosynthesis turns light, water and carbon dioxide into sugar and oxygen; it takes place in the chloroplasts of "
+    "plant cells, whose green pigment absorbs mostly red and blue light.",
+    "git rebase --onto main feature~3 feature",
+    "La nonna teneva le lettere in una scatola di latta sotto il letto.",
+    "How can I change the password of my account?",
+    "Quarterly revenue rose 12.4% to $3.1 billion, while operating margin fell by 80 basis points.",
+};
+enum { TEXTS = sizeof sample / sizeof sample[0] };
+
+/* How far the sample's vectors are from those without int8. */
+struct errors {
+    double mean, worst;
+};
+
+/* Products of a few layers that are chosen together. */
+struct unit {
+    uint32_t first, last; /* layers, the last one excluded */
+    int product;
+    double price; /* the error of the first texts for each multiplication saved */
+};
+
+struct trial {
+    const struct model *model;
+    struct engine *engine;
+    struct encoder *encoder;
+    int32_t *ids;
+    uint32_t used; /* of them */
+    uint32_t start[TEXTS], length[TEXTS], second[TEXTS];
+    float *plain, *output; /* [TEXTS, dim]: without int8, and of the last run */
+    double spread;         /* of scores; 0: vectors are compared by their cosine */
+    struct engine_int8 *choice;
+    struct unit *units;
+    uint32_t unit_count;
+};
+
+/* --- the sample as ids --- */
+
+/* A model without a tokenizer, as in tests, gets ids from all over its vocabulary. */
+static void make_ids(struct trial *trial, uint32_t text, int32_t *ids, uint32_t most)
+{
+    uint32_t count = (uint32_t)strlen(sample[text]) / 4 + 1;
+    trial->length[text] = count < most ? count : most;
+    for (uint32_t i = 0; i < trial->length[text]; i++) {
+        ids[i] = (int32_t)((text * 7919 + i + 1) * 2654435761u % trial->model->vocabulary);
+    }
+}
+
+/* A reranker gets pairs: a text and the next one. */
+static enum status encode_pair(struct trial *trial, uint32_t text, int32_t *ids, uint32_t most, struct err *err)
+{
+    const struct tokenizer *tokenizer = trial->model->tokenizer;
+    const char *other = sample[(text + 1) % TEXTS];
+    int32_t *query;
+    uint32_t count;
+    bool truncated;
+    TRY(tokenizer_encode_whole(tokenizer, sample[text], strlen(sample[text]), &query, &count, err));
+    enum status status =
+        tokenizer_encode_pair(tokenizer, query, count < TEXT_TOKENS ? count : TEXT_TOKENS, other, strlen(other), most,
+                              ids, &trial->length[text], &trial->second[text], &truncated, err);
+    free(query);
+    return status;
+}
+
+static enum status encode_sample(struct trial *trial, struct err *err)
+{
+    const struct model *model = trial->model;
+    bool types, pairs = model->tokenizer && model->head.labels == 1 && tokenizer_pairs(model->tokenizer, &types);
+    uint32_t most = pairs ? 2 * TEXT_TOKENS : TEXT_TOKENS;
+    most = most < model->max_tokens ? most : model->max_tokens;
+    trial->ids = malloc((size_t)TEXTS * most * sizeof *trial->ids);
+    trial->plain = malloc(2 * (size_t)TEXTS * model->dim * sizeof *trial->plain);
+    if (!trial->ids || !trial->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a sample of texts"); }
+    trial->output = trial->plain + (size_t)TEXTS * model->dim;
+    for (uint32_t text = 0; text < TEXTS; text++) {
+        int32_t *ids = trial->ids + trial->used;
+        bool truncated;
+        trial->start[text] = trial->used;
+        if (!model->tokenizer) {
+            make_ids(trial, text, ids, most);
+        } else if (pairs) {
+            TRY(encode_pair(trial, text, ids, most, err));
+        } else {
+            TRY(model_encode(model, sample[text], strlen(sample[text]), most, ids, &trial->length[text], &truncated,
+                             err));
+        }
+        trial->length[text] = model_head_tokens(model, ids, trial->length[text]);
+        trial->used += trial->length[text];
+    }
+    return STATUS_OK;
+}
+
+/* --- errors --- */
+
+static double one_less_cosine(const float *a, const float *b, uint32_t count)
+{
+    double aa = 0, bb = 0, ab = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        aa += (double)a[i] * (double)a[i];
+        bb += (double)b[i] * (double)b[i];
+        ab += (double)a[i] * (double)b[i];
+    }
+    return 1 - ab / sqrt(aa * bb);
+}
+
+static double square_distance(const float *a, const float *b, uint32_t count)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++) { sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]); }
+    return sum;
+}
+
+/* The mean square distance of scores from their mean. */
+static double spread_of(const float *scores, uint32_t rows, uint32_t labels)
+{
+    double spread = 0;
+    for (uint32_t label = 0; label < labels; label++) {
+        double sum = 0, squares = 0;
+        for (uint32_t row = 0; row < rows; row++) {
+            double score = (double)scores[(size_t)row * labels + label];
+            sum += score;
+            squares += score * score;
+        }
+        spread += squares / rows - sum / rows * (sum / rows);
+    }
+    return spread;
+}
+
+/* Runs the first texts. A vector that is not finite is no error here: the errors are then NaN, and pass no bound. */
+static enum status run_texts(struct trial *trial, uint32_t texts, float *output, struct err *err)
+{
+    const struct engine_batch batch = {.rows = texts,
+                                       .extent = texts < TEXTS ? trial->start[texts] : trial->used,
+                                       .ids = trial->ids,
+                                       .start = trial->start,
+                                       .length = trial->length,
+                                       .output = output,
+                                       .second = trial->second};
+    enum status status = encoder_run(trial->encoder, &batch, err);
+    return status == STATUS_NON_FINITE ? STATUS_OK : status;
+}
+
+/* The errors of the first texts with the products of trial->choice in int8. Half the square distance of two vectors of
+ * length 1 is 1 less their cosine; scores are measured in the same way, in units of their spread. */
+static enum status measure_choice(struct trial *trial, uint32_t texts, struct errors *errors, struct err *err)
+{
+    uint32_t dim = trial->model->dim;
+    *errors = (struct errors){0, 0};
+    trial->engine->backend->ops->set_int8(trial->engine->backend,
+                                          (const bool(*)[ENGINE_PRODUCTS])trial->choice->in_int8);
+    TRY(run_texts(trial, texts, trial->output, err));
+    for (uint32_t text = 0; text < texts; text++) {
+        const float *plain = trial->plain + (size_t)text * dim, *output = trial->output + (size_t)text * dim;
+        double error = trial->spread > 0 ? square_distance(plain, output, dim) / (2 * trial->spread)
+                                         : one_less_cosine(plain, output, dim);
+        errors->mean += error / texts;
+        errors->worst = error <= errors->worst ? errors->worst : error; /* NaN stays */
+    }
+    return STATUS_OK;
+}
+
+/* False for NaN. */
+static bool errors_pass(const struct errors *errors)
+{
+    return errors->mean <= MEAN_MOST && errors->worst <= WORST_MOST;
+}
+
+/* --- the choice --- */
+
+static void set_unit(const struct trial *trial, const struct unit *unit, bool in_int8)
+{
+    for (uint32_t layer = unit->first; layer < unit->last; layer++) {
+        trial->choice->in_int8[layer][unit->product] = in_int8;
+    }
+}
+
+static void set_all(const struct trial *trial, bool in_int8)
+{
+    for (uint32_t i = 0; i < trial->unit_count; i++) { set_unit(trial, &trial->units[i], in_int8); }
+}
+
+static enum status make_units(struct trial *trial, struct err *err)
+{
+    uint32_t layers = trial->model->layer_count, groups = layers < LAYER_GROUPS ? layers : LAYER_GROUPS;
+    trial->units = calloc((size_t)groups * ENGINE_PRODUCTS, sizeof *trial->units);
+    if (!trial->units) { return err_set(err, STATUS_NO_MEMORY, "no memory to try int8"); }
+    for (uint32_t group = 0; group < groups; group++) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            trial->units[trial->unit_count++] =
+                (struct unit){layers * group / groups, layers * (group + 1) / groups, product, 0};
+        }
+    }
+    return STATUS_OK;
+}
+
+/* The multiplications of a token in a unit. */
+static double unit_size(const struct trial *trial, const struct unit *unit)
+{
+    const struct model *model = trial->model;
+    double hidden = model->hidden, query = model_query_width(model), key = model_key_width(model);
+    double inner = model->intermediate_size;
+    const double sizes[ENGINE_PRODUCTS] = {
+        [ENGINE_QUERY_KEY] = hidden * (query + key),
+        [ENGINE_VALUE] = hidden * key,
+        [ENGINE_ATTENTION_OUTPUT] = hidden * query,
+        [ENGINE_INTERMEDIATE] = hidden * inner * (model->gated ? 2 : 1),
+        [ENGINE_OUTPUT] = hidden * inner,
+    };
+    return sizes[unit->product] * (unit->last - unit->first);
+}
+
+/* NaN comes last. */
+static int by_price(const void *a, const void *b)
+{
+    double x = ((const struct unit *)a)->price, y = ((const struct unit *)b)->price;
+    return isnan(x) || isnan(y) ? isnan(x) - isnan(y) : (x > y) - (x < y);
+}
+
+static enum status price_units(struct trial *trial, struct err *err)
+{
+    for (uint32_t i = 0; i < trial->unit_count; i++) {
+        struct unit *unit = &trial->units[i];
+        struct errors errors;
+        set_all(trial, false);
+        set_unit(trial, unit, true);
+        TRY(measure_choice(trial, FIRST_TEXTS, &errors, err));
+        unit->price = errors.mean / unit_size(trial, unit);
+    }
+    qsort(trial->units, trial->unit_count, sizeof *trial->units, by_price);
+    return STATUS_OK;
+}
+
+/* Finds the most units, the cheapest first, with which the whole sample passes. */
+static enum status take_units(struct trial *trial, struct errors *errors, struct err *err)
+{
+    uint32_t passes = 0, fails = trial->unit_count;
+    *errors = (struct errors){0, 0};
+    while (fails - passes > 1) {
+        uint32_t count = passes + (fails - passes) / 2;
+        struct errors now;
+        for (uint32_t i = 0; i < trial->unit_count; i++) { set_unit(trial, &trial->units[i], i < count); }
+        TRY(measure_choice(trial, TEXTS, &now, err));
+        *(errors_pass(&now) ? &passes : &fails) = count;
+        *errors = errors_pass(&now) ? now : *errors;
+    }
+    for (uint32_t i = 0; i < trial->unit_count; i++) { set_unit(trial, &trial->units[i], i < passes); }
+    return STATUS_OK;
+}
+
+static enum status run_trial(struct trial *trial, struct err *err)
+{
+    struct errors errors;
+    TRY(encode_sample(trial, err));
+    TRY(make_units(trial, err));
+    set_all(trial, false);
+    TRY(encoder_open(trial->engine, &trial->encoder, err));
+    trial->engine->backend->ops->set_int8(trial->engine->backend,
+                                          (const bool(*)[ENGINE_PRODUCTS])trial->choice->in_int8);
+    TRY(run_texts(trial, TEXTS, trial->plain, err));
+    if (trial->model->head.labels > 0) {
+        trial->spread = fmax(spread_of(trial->plain, TEXTS, trial->model->dim), 1e-12);
+    }
+    set_all(trial, true);
+    TRY(measure_choice(trial, TEXTS, &errors, err));
+    if (!errors_pass(&errors)) {
+        TRY(price_units(trial, err));
+        TRY(take_units(trial, &errors, err));
+    }
+    trial->choice->mean_error = errors.mean;
+    trial->choice->worst_error = errors.worst;
+    return STATUS_OK;
+}
+
+/* Tries int8 on an engine that keeps each product in both ways; the weights are read, but not given back yet. */
+static enum status try_int8(const struct backend_ops *ops, const struct model *model,
+                            const struct engine_options *options, struct engine_int8 *choice, struct err *err)
+{
+    struct model again = *model;
+    struct engine_options asked = *options;
+    struct trial trial = {.model = &again, .choice = choice};
+    again.read_once = false;
+    asked.int8 = NULL;
+    TRY(engine_open_with(ops, &again, &asked, &trial.engine, err));
+    enum status status = run_trial(&trial, err);
+    encoder_close(trial.encoder);
+    engine_close(trial.engine);
+    free(trial.ids);
+    free(trial.plain);
+    free(trial.units);
+    return status;
+}
+
+static void count_products(struct engine_int8 *choice)
+{
+    memset(choice->count, 0, sizeof choice->count);
+    choice->total = 0;
+    for (uint32_t layer = 0; layer < choice->layers; layer++) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            choice->count[product] += choice->in_int8[layer][product];
+            choice->total += choice->in_int8[layer][product];
+        }
+    }
+}
+
+/* --- what is kept: the choice of a model here, layer by layer --- */
+
+static void print_choice(const struct model *model, const struct engine_int8 *choice, struct buffer *out)
+{
+    char set[64];
+    buffer_format(out, "sluice int8 1\nversion %s\nmodel %s\ninstructions %s\nlayers %" PRIu32 "\n", sluice_version,
+                  model->id, engine_instruction_set(set), model->layer_count);
+    if (!choice) { return; }
+    buffer_format(out, "mean %.17g worst %.17g\n", choice->mean_error, choice->worst_error);
+    for (uint32_t layer = 0; layer < choice->layers; layer++) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            buffer_format(out, "%d", choice->in_int8[layer][product]);
+        }
+        buffer_format(out, "\n");
+    }
+    if (buffer_ok(out)) { buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0)); }
+}
+
+static void name_file(const struct buffer *head, char out[NAME_BYTES])
+{
+    snprintf(out, NAME_BYTES, "int8-%016" PRIx64 ".txt", (uint64_t)XXH64(head->data, head->length, 0));
+}
+
+/* Reads a choice after its head, and accepts only what print_choice would print. */
+static bool parse_choice(const struct model *model, const struct buffer *text, size_t head, struct engine_int8 *choice)
+{
+    struct buffer same = {0};
+    int used = 0;
+    if (text->length <= head ||
+        sscanf(text->data + head, "mean %lf worst %lf\n%n", &choice->mean_error, &choice->worst_error, &used) != 2) {
+        return false;
+    }
+    const char *at = text->data + head + used, *end = text->data + text->length;
+    if ((uint64_t)(end - at) < (uint64_t)choice->layers * (ENGINE_PRODUCTS + 1)) { return false; }
+    for (uint32_t layer = 0; layer < choice->layers; layer++, at += ENGINE_PRODUCTS + 1) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            choice->in_int8[layer][product] = at[product] == '1';
+        }
+    }
+    print_choice(model, choice, &same);
+    bool good = buffer_ok(&same) && same.length == text->length && memcmp(same.data, text->data, same.length) == 0;
+    buffer_free(&same);
+    return good;
+}
+
+/* False if the file is missing or damaged: the trial then runs again, and the file is replaced. */
+static bool read_choice(const char *directory, const struct model *model, struct engine_int8 *choice)
+{
+    char name[NAME_BYTES], path[CACHE_PATH_BYTES];
+    struct buffer head = {0}, text = {0};
+    print_choice(model, NULL, &head);
+    bool known = buffer_ok(&head) && directory[0] != '\0' && model->id[0] != '\0';
+    if (known) {
+        name_file(&head, name);
+        known = cache_path(directory, name, path, NULL) == STATUS_OK &&
+                file_read(path, FILE_MAX_BYTES, &text, NULL) == STATUS_OK &&
+                parse_choice(model, &text, head.length, choice);
+    }
+    buffer_free(&head);
+    buffer_free(&text);
+    return known;
+}
+
+static void keep_choice(const char *directory, const struct model *model, const struct engine_int8 *choice)
+{
+    char name[NAME_BYTES];
+    struct buffer head = {0}, text = {0};
+    struct err err = {0};
+    if (directory[0] == '\0' || model->id[0] == '\0') { return; }
+    print_choice(model, NULL, &head);
+    print_choice(model, choice, &text);
+    if (buffer_ok(&head)) { name_file(&head, name); }
+    if (!buffer_ok(&head) || !buffer_ok(&text) || cache_write(directory, name, &text, &err) != STATUS_OK) {
+        log_warn("calibration_not_kept", log_str("directory", directory), log_str("reason", err.message));
+    }
+    buffer_free(&head);
+    buffer_free(&text);
+}
+
+/* --- all of it --- */
+
+enum status int8_choose(const struct backend_ops *ops, const struct model *model, const struct engine_options *options,
+                        struct engine_int8 *out, struct err *err)
+{
+    char directory[CACHE_PATH_BYTES];
+    *out = (struct engine_int8){.layers = model->layer_count, .mean_error = NAN, .worst_error = NAN};
+    out->in_int8 = calloc(model->layer_count, sizeof *out->in_int8);
+    if (!out->in_int8) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count); }
+    cache_directory(options->cache_path, directory);
+    enum status status = STATUS_OK;
+    if (options->precision == PRECISION_INT8_ALL) {
+        memset(out->in_int8, true, model->layer_count * sizeof *out->in_int8);
+    } else if (!read_choice(directory, model, out)) {
+        status = try_int8(ops, model, options, out, err);
+        if (status == STATUS_OK) {
+            count_products(out);
+            log_info("int8_chosen", log_str("model", model->name ? model->name : ""), log_int("products", out->total),
+                     log_int("of", (int64_t)model->layer_count * ENGINE_PRODUCTS));
+            keep_choice(directory, model, out);
+        }
+    }
+    if (status != STATUS_OK) {
+        free(out->in_int8);
+        out->in_int8 = NULL;
+        return status;
+    }
+    count_products(out);
+    return STATUS_OK;
+}
