@@ -86,6 +86,15 @@ static void drop_others(struct devices *devices, const struct config *config, co
     while (devices->count > there) { free(devices->items[--devices->count].engines); }
 }
 
+/* int8 was asked for, for its speed; without a product in it there is none. */
+static void warn_of_int8(const struct model *model, const struct engine *engine)
+{
+    const struct engine_int8 *int8 = engine_int8(engine);
+    if (!int8 || int8->total > 0) { return; }
+    log_warn("int8_unused", log_str("model", model->name), log_str("computes_in", int8->others),
+             log_str("means", "none of its products is exact enough in int8"));
+}
+
 enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                          unsigned number, struct err *err)
 {
@@ -103,6 +112,7 @@ enum status devices_load(struct devices *devices, const struct config *config, s
         } else if (status == STATUS_OK) {
             status = same_backend(devices, device->engines[number], err);
             if (number == 0 && devices->all) { drop_others(devices, config, device->engines[0]); }
+            if (i == 0) { warn_of_int8(model, device->engines[number]); }
         }
         if (status != STATUS_OK && status != STATUS_DEVICE_LOST) { return err_prefix(err, "engine"); }
     }

@@ -196,6 +196,7 @@ static struct worker_options options_of(const struct consumer *self, const struc
 static enum status open_queue(struct consumer *self, struct err *err)
 {
     const struct config *config = self->config;
+    const struct engine_int8 *int8 = engine_int8(self->engine);
     struct queue_options options = {
         .base = self->shared->base,
         .address = &self->shared->address,
@@ -204,6 +205,8 @@ static enum status open_queue(struct consumer *self, struct err *err)
         .model_id = self->model->id,
         .revision = self->model->revision,
         .precision = precision_name(engine_precision(self->engine)),
+        .int8_products = int8 ? int8->total : 0,
+        .products = int8 ? int8->layers * ENGINE_PRODUCTS : 0,
         .ttl_s = (uint32_t)config->default_ttl_s,
         .lease_ms = (uint32_t)config->lease_ms,
         .allow_eviction = config->allow_eviction,

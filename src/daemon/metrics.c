@@ -108,6 +108,7 @@ static const struct metric table[] = {
     {"sluice_engine_rows_lost_total", "Texts that no precision could hold.", TYPE_COUNTER, PROCESS, OF_PROCESS(engine.rows_lost)},
     {"sluice_model_load_seconds", "Time to open it, calibration included.", TYPE_GAUGE, MODEL, OF_MODEL(load_s)},
     {"sluice_model_weight_bytes", "Its weights on the device.", TYPE_GAUGE, MODEL, OF_MODEL(weight_bytes)},
+    {"sluice_model_int8_ratio", "Share of its layers' products that are in int8, where that is the precision.", TYPE_GAUGE, MODEL, OF_MODEL(int8_share)},
 
     {"sluice_gpu_busy_ratio", "Share of the time with a kernel on the GPU, whoever's.", TYPE_GAUGE, GPU, OF_GPU(busy)},
     {"sluice_gpu_memory_used_bytes", "Used memory of the GPU.", TYPE_GAUGE, GPU, OF_GPU(used_bytes)},

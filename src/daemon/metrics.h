@@ -30,7 +30,7 @@ struct queue_sample {
 /* The numbers of a model, which several queues may use; `queue` is the first of them. */
 struct model_sample {
     const char *queue, *model, *precision;
-    double load_s, weight_bytes;
+    double load_s, weight_bytes, int8_share;
 };
 
 /* The numbers of this process. */

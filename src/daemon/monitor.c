@@ -160,11 +160,13 @@ static struct queue_sample sample_queue(const struct consumer *consumer)
 static struct model_sample sample_model(const struct monitor *monitor, unsigned number)
 {
     const struct engine *engine = devices_engine(&monitor->of.models->devices, number);
+    const struct engine_int8 *int8 = engine ? engine_int8(engine) : NULL;
     return (struct model_sample){.queue = monitor->of.models->items[number].config->queue,
                                  .model = monitor->of.models->items[number].model->name,
                                  .precision = engine ? precision_name(engine_precision(engine)) : "",
                                  .load_s = (double)monitor->of.models->items[number].load_ns / (double)NS_PER_S,
-                                 .weight_bytes = engine ? (double)engine_weight_bytes(engine) : NAN};
+                                 .weight_bytes = engine ? (double)engine_weight_bytes(engine) : NAN,
+                                 .int8_share = int8 ? (double)int8->total / (int8->layers * ENGINE_PRODUCTS) : NAN};
 }
 
 static double resident_bytes(void)

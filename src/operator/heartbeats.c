@@ -71,7 +71,7 @@ bool heartbeats_alive(const struct heartbeats *heartbeats, const char *worker)
 const char *const heartbeat_words[] = {"state",  "held",   "waiting",         "computing",    "done",
                                        "errors", "dead",   "devices",         "devices_lost", "batches",
                                        "rows",   "tokens", "computed_tokens", "rows_per_s",   NULL};
-const char *const heartbeat_more_words[] = {"precision", "reason", "version", NULL};
+const char *const heartbeat_more_words[] = {"precision", "int8_products", "reason", "version", NULL};
 
 const char *heartbeat_value(const struct heartbeat_line *line, const char *word, char *value, size_t size)
 {

@@ -213,6 +213,10 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
     command_count(command, "max_inputs", heartbeat->max_inputs);
     command_count(command, "max_text_bytes", heartbeat->max_text_bytes);
     command_pair(command, "precision", queue->options.precision);
+    if (queue->options.products > 0) {
+        snprintf(rate, sizeof rate, "%u/%u", queue->options.int8_products, queue->options.products);
+        command_pair(command, "int8_products", rate);
+    }
     command_pair(command, "version", sluice_version);
     command_count(command, "counted", queue->ends->counted);
     command_count(command, "lease", queue->options.lease_ms);

@@ -89,6 +89,20 @@ class Http(HttpCase):
         opened = [dict(key[1:])["queue"] for key in self.metrics() if key[0] == "sluice_model_load_seconds"]
         self.assertEqual(sorted(opened), ["cut32", "cut64"])
 
+    def test_the_share_of_int8_is_told(self):
+        """In /metrics and in the list of workers, with the numbers of `sluice model`; not where the precision is another."""
+        told = json.loads(self.run_sluice("model", self.make_model(), "--precision", "int8").stdout)
+        listed = ("workers", "list", "--redis", self.server.socket, "--queue", self.queue, "--json")
+        for precision in ("int8", "f32"):
+            daemon = self.watched("--precision", precision)
+            self.wait_answer("/readyz", 200)
+            worker, = self.wait_until(lambda: json.loads(self.run_sluice(*listed).stdout)["workers"], "a heartbeat")
+            found = self.metrics().get(("sluice_model_int8_ratio", ("model", "tiny"), ("precision", precision), ("queue", self.queue)))
+            share = told["int8_count"] / told["int8_of"] if precision == "int8" else None
+            self.assertEqual(found, share)
+            self.assertEqual(worker["int8_products"], f"{told['int8_count']}/{told['int8_of']}" if share else None)
+            daemon.stop()
+
     def test_a_bad_address_is_refused(self):
         for address in ("9464", "127.0.0.1", "localhost:9464", "127.0.0.1:0", "127.0.0.1:99999", "::1", "127.0.0.1:9464/"):
             result = self.run_sluice("serve", "--http", address)

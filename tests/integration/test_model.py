@@ -1,7 +1,9 @@
 """`sluice model`: its output for a directory, its errors, and its comparison with vectors made elsewhere."""
 
 import json
+import math
 import os
+import struct
 
 from case import SluiceCase
 from corpus import texts
@@ -45,6 +47,25 @@ class Model(SluiceCase):
         everything = self.look(self.make_model(), "--precision", "int8_all")
         self.assertEqual((everything["precision"], everything["int8_count"], everything["int8_of"]), ("int8_all", 10, 10))
         self.assertNotIn("int8_mean_error", everything)
+
+    def test_counts_the_products_in_int8(self):
+        told = self.look(self.make_model(), "--precision", "int8")
+        self.assertEqual(told["int8_of"], 10)
+        self.assertEqual(told["int8_count"], sum(map(len, told["int8_products"].values())))
+        self.assertGreater(told["int8_count"], 0)
+        self.assertNotIn("int8_count", self.look(self.make_model(), "--precision", "f32"))
+
+    def test_warns_of_a_model_without_int8(self):
+        """Its vectors are not numbers, so no product can be exact enough."""
+        directory = self.make_model("broken")
+        with open(os.path.join(directory, "model.safetensors"), "r+b") as file:
+            file.seek(-4, os.SEEK_END)  # the last bias
+            file.write(struct.pack("<f", math.nan))
+        said = self.run_sluice("model", directory, "--precision", "int8")
+        told = json.loads(said.stdout)
+        self.assertEqual((told["int8_count"], told["int8_of"]), (0, 10))
+        self.assertRegex(said.stderr.decode(), r" warn int8_unused model=broken computes_in=\S+")
+        self.assertNotIn(b"int8_unused", self.run_sluice("model", self.make_model(), "--precision", "int8").stderr)
 
     def test_classifies(self):
         several = self.look(self.make_classifier(labels=["joy", 'a "b"']))

@@ -195,7 +195,7 @@ class Operator(RedisCase):
         self.client.hset(self.sender.key("workers"), "command:host-1-aa", "drain")
         self.assertEqual(json.loads(self.sluice("workers", "list", "--json")), {"queue": "test", "workers": [
             {"worker": "host-1-aa", "state": "running", "held": 3, "waiting": 1, "computing": 2, "done": 40, "errors": 5, "dead": 6,
-             "devices": 2, "devices_lost": 1, "batches": 4, "rows": 40, "tokens": 800, "computed_tokens": 1000, "rows_per_s": 12.5, "precision": None, "reason": None, "version": None, "spoke_ms_ago": ANY, "alive": True,
+             "devices": 2, "devices_lost": 1, "batches": 4, "rows": 40, "tokens": 800, "computed_tokens": 1000, "rows_per_s": 12.5, "precision": None, "int8_products": None, "reason": None, "version": None, "spoke_ms_ago": ANY, "alive": True,
              "ordered": "drain"}]})
         self.assertIn("--json is for list", self.sluice("workers", "check", "--json", code=USAGE))
 

@@ -16,7 +16,7 @@ static void write_sample(struct queue_sample *queue)
     }
     queue->histograms.batch_rows.bounds = queue->histograms.batch_tokens.bounds = &histogram_sizes;
     const struct model_sample model = {
-        .queue = "q", .model = "m", .precision = "f32", .load_s = 0.25, .weight_bytes = 1e10};
+        .queue = "q", .model = "m", .precision = "f32", .load_s = 0.25, .weight_bytes = 1e10, .int8_share = 0.25};
     const struct metrics_view view = {.process = {.version = "1.2.3", .info = 1, .cpu_s = 12.5},
                                       .queues = queue,
                                       .models = &model,
@@ -58,6 +58,7 @@ TEST(every_level_has_its_labels)
     assert_line("sluice_worker_info{queue=\"q\",model=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\",revision=\"r\",precision=\"f32\","
                 "backend=\"\"} 1");
     assert_line("sluice_model_weight_bytes{queue=\"q\",model=\"m\",precision=\"f32\"} 10000000000");
+    assert_line("sluice_model_int8_ratio{queue=\"q\",model=\"m\",precision=\"f32\"} 0.25");
     assert_line("sluice_gpu_busy_ratio{gpu=\"3\"} 0.5");
     assert_line("sluice_queue_pause_info{queue=\"q\",by=\"ann@web1\",why=\"a \\\"reason\\\"\"} 1");
     assert_line("sluice_build_info{version=\"1.2.3\"} 1");
