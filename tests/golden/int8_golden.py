@@ -36,7 +36,8 @@ def main():
 
     def embed(texts, precision, *flags):
         (work / "texts.txt").write_text("".join(text + "\n" for text in texts))
-        run(sluice, "embed", *of, "--precision", precision, "--input", work / "texts.txt", "--output", work / "vectors.npy", "--overwrite", *flags)
+        run(sluice, "embed", *of, "--precision", precision, "--input", work / "texts.txt", "--output", work / "vectors.npy",
+            "--overwrite", *flags)
         return np.load(work / "vectors.npy")
 
     texts = retrieval.texts()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares Sluice with engines from PyPI: the same random checkpoint of a real shape, the same real texts, two threads
-each, in turns, medians. Without options it makes the table of this machine in docs/speed.md, within twenty minutes once
---prepare has installed the peers; with SLUICE_ISA=avx2 in the environment it makes the table of a machine with only
-AVX2, with those peers that can be restricted likewise; --families makes the table of the families other than BERT.
+"""Compares Sluice with engines from PyPI: the same model, the same real texts, two threads each, in turns, medians. Without
+options it makes the table of this machine in docs/speed.md, of trained weights, within twenty minutes once --prepare has
+installed the peers; with SLUICE_ISA=avx2 in the environment it makes the table of a machine with only AVX2, with those
+peers that can be restricted likewise; --families makes the table of other families, with random weights.
 
 usage: peers.py BUILD_DIR [--families] [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
                 [--step-ms N] [--chance SHARE] [--quick] [--table]
@@ -33,8 +33,9 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_T
            "TRANSFORMERS_VERBOSITY": "error"}
 ONE_CORE = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 FROM_ONNX = ("onnxruntime", "openvino", "fastembed")  # start from the graph that with_torch.py exports
-ALL_COLUMNS = ("fixed", "job", "windows", "docs", "long", "text", "one", "share", "start", "accuracy", "tokenizer", "document")
-TABLE_COLUMNS = ["fixed", "job", "one", "share", "start"]
+ALL_COLUMNS = ("fixed", "job", "windows", "docs", "long", "text", "one", "share", "start", "accuracy", "ranking", "tokenizer",
+               "document")
+TABLE_COLUMNS = ["fixed", "job", "one", "share", "start", "ranking"]
 
 
 class Plan:
@@ -171,6 +172,27 @@ def measure_accuracy(processes, options, folder, figures):
             figures.refuse(engine, "accuracy", reason)
 
 
+def measure_ranking(processes, options, installed, folder, figures):
+    """Compares how engines in int8 rank real texts with how ours in f32 does, which is exact (tests/golden)."""
+    python, reference = installed.python(""), folder / "ranking.f32"
+    engines = [engine for engine in processes if "ranking" in engine.columns and engine.precision == "int8" and engine.lanes == 1]
+    if engines and not reference.exists():
+        exact = start(catalogue.Engine(catalogue.OURS, "f32", "f32", 1, ""), options, installed, folder)
+        try:
+            exact.ask("vectors", "ranking", 0, folder / "part")
+        finally:
+            exact.close()
+        (folder / "part").rename(reference)
+    for engine in engines:
+        try:
+            answer = processes[engine].ask("vectors", "ranking", 0, options.work / "vectors")
+            done = subprocess.run([python, "-B", SOURCE / "tests/support/retrieval.py", options.work / "vectors", reference,
+                                   str(answer["dim"])], capture_output=True, text=True, check=True)
+            figures.add(engine, json.loads(done.stdout))
+        except Refused as reason:
+            figures.refuse(engine, "ranking", reason)
+
+
 def measure_shape(options, installed, folder, tokens, engines, figures):
     """Measures everything of one shape. Returns a description of the machine, or "" if that was not asked for."""
     processes, ready = {}, []
@@ -183,9 +205,10 @@ def measure_shape(options, installed, folder, tokens, engines, figures):
     if options.prepare:
         return ""
     plan = Plan(options, tokens)
-    warm = [column for column in options.columns if column not in ("share", "start", "accuracy")]
+    warm = [column for column in options.columns if column not in ("share", "start", "accuracy", "ranking")]
+    ranking = "ranking" in options.columns and (folder / "loads/ranking.ids").stat().st_size > 0
     try:
-        if warm or "accuracy" in options.columns:
+        if warm or ranking or "accuracy" in options.columns:
             for engine in ready:
                 try:
                     processes[engine] = start(engine, options, installed, folder)
@@ -194,6 +217,8 @@ def measure_shape(options, installed, folder, tokens, engines, figures):
         measure.take_turns(processes, warm, plan, figures)
         if "accuracy" in options.columns:
             measure_accuracy(processes, options, folder, figures)
+        if ranking:
+            measure_ranking(processes, options, installed, folder, figures)
     finally:
         for process in processes.values():
             process.close()
@@ -230,8 +255,8 @@ def parse(arguments):
     parser = argparse.ArgumentParser(description="Sluice beside the engines that PyPI carries")
     parser.add_argument("build", type=pathlib.Path, help="a build folder, for tools/peer_sluice")
     parser.add_argument("--families", action="store_true", help="the families beside BERT, each with its columns, f32 and bf16")
-    parser.add_argument("--shapes", type=words, default=["minilm", "bert-base"], help="minilm,bge-small,bert-base,…")
-    parser.add_argument("--precisions", type=words, help="f32,bf16,int8; all by default")
+    parser.add_argument("--shapes", type=words, default=list(catalogue.TRAINED), help="minilm,mpnet-base,bge-small,…")
+    parser.add_argument("--precisions", type=words, help="f32,bf16,int8; by default all, f32 and bf16 on random weights")
     parser.add_argument("--peers", type=words, help="openvino,onnxruntime,…; all: all; ours always")
     parser.add_argument("--columns", type=words, default=TABLE_COLUMNS, help=",".join(ALL_COLUMNS))
     parser.add_argument("--rounds", type=int, default=5)
@@ -256,7 +281,7 @@ def parse(arguments):
     if isa:
         os.environ["ONEDNN_MAX_CPU_ISA"] = catalogue.ONEDNN_ISAS[isa]
     if options.families:
-        options.shapes, options.precisions = list(catalogue.FAMILIES), options.precisions or ["f32", "bf16"]
+        options.shapes = list(catalogue.FAMILIES)
     options.peers = options.peers or (catalogue.RESTRICTABLE if isa else catalogue.RIVALS)
     options.work = options.work.resolve()
     name = "-".join(filter(None, ("results", options.families and "families", isa, options.quick and "quick")))
@@ -274,7 +299,8 @@ def main(arguments=None, engines=catalogue.ENGINES):
             if options.families:
                 options.columns = list(catalogue.FAMILIES[shape])
             folder, tokens = make_material(options, installed, shape)
-            chosen = catalogue.choose(options.columns, options.peers, options.precisions, engines)
+            precisions = options.precisions or (catalogue.PRECISIONS if shape in catalogue.TRAINED else ("f32", "bf16"))
+            chosen = catalogue.choose(options.columns, options.peers, precisions, engines)
             figures, machine = measure.Figures(), ""
             try:
                 machine = measure_shape(options, installed, folder, tokens, chosen, figures)

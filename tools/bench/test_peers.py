@@ -2,6 +2,7 @@
 installed."""
 # ctest-once
 
+import argparse
 import array
 import contextlib
 import io
@@ -156,6 +157,21 @@ class Peers(unittest.TestCase):
             self.assertAlmostEqual(found["cosine"], 0.5 ** 0.5)
             self.assertEqual(found["same_bits"], 0.0)
 
+    def test_the_ranking_is_of_engines_in_int8_and_once_for_all_lanes(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            compares = folder / "python"  # in place of retrieval.py; prints its last argument, the number of columns
+            compares.write_text('#!/bin/sh\nfor last; do :; done\necho "{\\"overlap\\": $last}"\n')
+            compares.chmod(0o755)
+            (folder / "ranking.f32").touch()
+            int8, f32, silent = engine("a", "int8", ("ranking",)), engine("a", "f32", ("ranking",)), engine("b", "int8", ("ranking",))
+            able = [int8, f32, Engine("a", "int8", "int8", 2, "none", columns=("ranking",))]
+            processes = {e: self.start(vectors={"rows": 1, "dim": 7}) for e in able} | {silent: self.start()}
+            figures = measure.Figures()
+            peers.measure_ranking(processes, argparse.Namespace(work=folder), argparse.Namespace(python=lambda _: compares), folder, figures)
+            self.assertEqual(figures.rounds, {(int8, "overlap"): [7]})
+            self.assertEqual(figures.refused, {"b int8: ranking": "cannot vectors"})
+
     def records(self, shape="minilm", **rates):
         """`rates`: peer -> rounds of the column fixed, all of f32."""
         figures = measure.Figures()
@@ -171,7 +187,7 @@ class Peers(unittest.TestCase):
 
     def test_the_best_peer_is_the_one_that_ours_leads_least(self):
         found = self.records(sluice=[100] * 3, a=[50] * 3, b=[125] * 3)
-        row = "| MiniLM: 128 tokens, batches of 32, tokens/s | **100, 0.80 b** |  |  | 1.3, 1.3, 1.35 |"
+        row = "| all-MiniLM-L6-v2: 128 tokens, batches of 32, tokens/s | **100, 0.80 b** |  |  | 1.3, 1.3, 1.2 |"
         self.assertEqual(table.machine_table(list(found.values())).splitlines()[2:], [row])
         figures = measure.Figures()
         figures.rounds = {(engine(OURS), "one"): [1.0], (engine("a"), "one"): [4.0], (engine("b"), "one"): [2.0]}
@@ -202,6 +218,14 @@ class Peers(unittest.TestCase):
         figures.add(engine("sentence-transformers"), {"text": 10})
         row = table.usual_row(list(table.records(figures, "minilm", "").values()), "minilm").splitlines()[-1]
         self.assertIn("1 rounds | 3.00, goal 2.4 | 12.00, goal 5 |  |", row)
+
+    def test_int8_is_beside_bf16(self):
+        figures = measure.Figures()
+        figures.add(engine(OURS, "bf16"), {"fixed": 20, "one": 1})
+        self.assertEqual(table.int8_row(list(table.records(figures, "minilm", "").values()), "minilm"), "")
+        figures.add(engine(OURS, "int8"), {"fixed": 30, "one": 1})
+        row = table.int8_row(list(table.records(figures, "minilm", "").values()), "minilm")
+        self.assertEqual(row.splitlines()[-1], "| tokens/s | 1.50 |")
 
     def test_merged_runs_keep_the_ratio_of_their_own_run(self):
         first, second = self.records(sluice=[100], a=[50]), self.records(sluice=[300], b=[100])

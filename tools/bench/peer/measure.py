@@ -25,7 +25,13 @@ COLUMNS = {
     "document": ("1 MB document, 256 tokens kept", "ms", False),
     "cosine": ("lowest cosine to float64", "", True),
     "same_bits": ("same bits in any batch", "", True),
+    "mean_lost": ("mean 1-cosine to f32", "", False),
+    "worst_lost": ("worst 1-cosine", "", False),
+    "overlap": ("the 10 best of 2,000 as in f32", "", True),
+    "rank": ("MRR", "", True),
+    "rank_reference": ("MRR in f32", "", True),
 }
+ACCURACIES = ("cosine", "same_bits", "mean_lost", "worst_lost", "overlap", "rank", "rank_reference")
 RACES = ("fixed", "job", "windows", "docs", "long")  # columns in which only the fastest peer counts
 LOADS = {"fixed": ("fixed", 0), "job": ("mixed", 0), "windows": ("windows", 96), "text": ("mixed", 0),
          "docs": ("docs", 0), "long": ("long", 1)}
