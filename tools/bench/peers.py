@@ -42,7 +42,7 @@ class Plan:
     """The duration of each step, and its number of repetitions."""
 
     def __init__(self, options, tokens):
-        self.rounds, self.chance, self.tokens = options.rounds, options.chance, tokens
+        self.rounds, self.chance, self.tokens, self.cpu = options.rounds, options.chance, tokens, options.cpu
         self.end = time.monotonic() + options.seconds
         self.step_ms, self.singles = (100, 10) if options.quick else (options.step_ms, 100)
 
@@ -264,6 +264,7 @@ def parse(arguments):
     parser.add_argument("--seconds", type=float, default=300, help="of a shape: no round begins later than this")
     parser.add_argument("--chance", type=float, default=0.8,
                         help="a peer below this share of the fastest one has no more rounds; 0: all have all rounds")
+    parser.add_argument("--cpu", action="store_true", help="tokens/s of processor time, for a machine on which others compute")
     parser.add_argument("--quick", action="store_true", help="small loads and short steps: shows that it runs, no more")
     parser.add_argument("--prepare", action="store_true", help="install and convert, measure nothing")
     parser.add_argument("--table", action="store_true", help="only show what earlier runs found")

@@ -58,7 +58,7 @@ def took(seconds):
 
 class Plan(peers.Plan):
     def __init__(self, **changes):
-        self.rounds, self.end, self.step_ms, self.singles, self.chance = 3, math.inf, 1, 4, 0
+        self.rounds, self.end, self.step_ms, self.singles, self.chance, self.cpu = 3, math.inf, 1, 4, 0, False
         self.tokens = {"fixed": 1000, "mixed": 2000, "windows": 500}
         self.__dict__.update(changes)
 
@@ -82,6 +82,16 @@ class Peers(unittest.TestCase):
         ours = engine(OURS)
         figures = self.turns({ours: {"run": [took(9), took(1), took(2), took(4)]}})
         self.assertEqual(figures.rounds, {(ours, "fixed"): [1000, 500, 250]})  # the first one warmed up
+
+    def test_a_rate_by_processor_time_counts_what_the_process_has_used(self):
+        process = self.start(run=took(9))
+        used = iter([2.0, 3.0])
+        process.cpu_s = lambda: next(used)
+        self.assertEqual(measure.one_step(process, "fixed", Plan(cpu=True)), {"fixed": 1000 * catalogue.THREADS})
+        busy = Process([sys.executable, "-c", "import json,time\nwhile time.process_time() < 0.1: pass\nprint(json.dumps({'ready': True}), "
+                        "flush=True)\ninput()"])
+        self.addCleanup(busy.close)
+        self.assertAlmostEqual(busy.cpu_s(), 0.1, delta=0.05)
 
     def test_latency_is_given_by_percentiles(self):
         figures = self.turns({engine(OURS): {"each": {"ms": [5, 1, 2, 3]}}}, columns=("one",), rounds=1)

@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 
-from catalogue import OURS
+from catalogue import OURS, THREADS
 from warm import Refused
 
 # Column -> what it measures, with the load; the unit; whether more is better.
@@ -43,18 +43,19 @@ def percentile(samples, share):
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def tokens_per_second(process, command, column, tokens, milliseconds):
+def tokens_per_second(process, command, column, plan):
     load, window = LOADS[column]
-    answer = process.ask(command, load, window, milliseconds)
-    return tokens[load] * answer["runs"] / answer["seconds"]
+    before = process.cpu_s() if plan.cpu else 0
+    answer = process.ask(command, load, window, plan.step_ms)
+    return plan.tokens[load] * answer["runs"] / ((process.cpu_s() - before) / THREADS if plan.cpu else answer["seconds"])
 
 
 def one_step(process, column, plan):
     """Gives one engine one turn; returns {column: figure}."""
     if column in RACES:
-        return {column: tokens_per_second(process, "run", column, plan.tokens, plan.step_ms)}
+        return {column: tokens_per_second(process, "run", column, plan)}
     if column == "text":
-        return {column: tokens_per_second(process, "text", column, plan.tokens, plan.step_ms)}
+        return {column: tokens_per_second(process, "text", column, plan)}
     if column == "one":
         took = process.ask("each", "one", plan.singles)["ms"]
         return {"one": percentile(took, 0.5), "one_p99": percentile(took, 0.99)}
