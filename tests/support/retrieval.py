@@ -1,4 +1,4 @@
-"""How well vectors find texts: 200 questions over 2,000 answers, which are the docstrings of Python's library. A question
+"""How well vectors find texts: 2,000 questions and their answers, which are the docstrings of Python's library. A question
 is a docstring's first paragraph, its answer the beginning of the rest.
 
     retrieval.py VECTORS REFERENCE DIM      compares two files of f32, and prints JSON"""
@@ -12,7 +12,7 @@ import sysconfig
 
 import numpy as np
 
-TEXTS, QUESTIONS, ANSWER_BYTES, BEST = 2000, 200, 300, 10
+TEXTS, ANSWER_BYTES, BEST = 2000, 300, 10
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "lib2to3", "distutils", "ensurepip", "turtledemo", "site-packages", "dist-packages",
             "pydoc_data"}  # most of them are packages of their own on Debian
 
@@ -38,25 +38,24 @@ def pairs():
 
 def texts():
     """The questions, and after them the answers."""
-    return [question for question, _ in pairs()[::TEXTS // QUESTIONS]] + [answer for _, answer in pairs()]
+    return [question for question, _ in pairs()] + [answer for _, answer in pairs()]
 
 
-def ranking(vectors):
-    """Returns the answers in the order of each question's scores [QUESTIONS, TEXTS]."""
-    return np.argsort(-(vectors[:QUESTIONS] @ vectors[QUESTIONS:].T), axis=1, kind="stable")
+def best(vectors):
+    """Returns the answers with the highest scores for each question, in their order [TEXTS, BEST]."""
+    return np.argsort(-(vectors[:TEXTS] @ vectors[TEXTS:].T), axis=1, kind="stable")[:, :BEST]
 
 
 def reciprocal_rank(ranked):
     """The mean of 1/rank of the right answers, 0 for those that are not among the best."""
-    right = ranked[:, :BEST] == np.arange(0, TEXTS, TEXTS // QUESTIONS)[:, None]
-    return float((right / np.arange(1, BEST + 1)).sum(1).mean())
+    return float(((ranked == np.arange(TEXTS)[:, None]) / np.arange(1, BEST + 1)).sum(1).mean())
 
 
 def compare(vectors, reference):
     """Returns what the vectors of `texts` lose beside a reference: 1-cosine, best answers that are the same, and MRR."""
     vectors, reference = (rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True) for rows in (vectors, reference))
-    lost, ours, theirs = 1 - (vectors * reference).sum(1), ranking(vectors), ranking(reference)
-    same = [len(set(a[:BEST]) & set(b[:BEST])) / BEST for a, b in zip(ours, theirs)]
+    lost, ours, theirs = 1 - (vectors * reference).sum(1), best(vectors), best(reference)
+    same = [len(set(a) & set(b)) / BEST for a, b in zip(ours, theirs)]
     return {"mean_lost": float(lost.mean()), "worst_lost": float(lost.max()), "overlap": float(np.mean(same)),
             "rank": reciprocal_rank(ours), "rank_reference": reciprocal_rank(theirs)}
 

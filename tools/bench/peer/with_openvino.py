@@ -19,7 +19,7 @@ def prepare(material, variant):
     model = openvino.Core().read_model(material / "onnx/model.onnx")
     if variant == "int8":
         loads = worker.Loads(material / "loads")
-        rows = loads.ids("mixed")[-128:] + loads.ids("ranking")[::17]
+        rows = loads.ids("mixed")[-128:] + loads.ids("ranking")[::32]
         batches = [dict(zip(("input_ids", "attention_mask"), worker.padded([row]))) for row in rows]
         model = nncf.quantize(model, nncf.Dataset(batches), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(rows))
     openvino.save_model(model, target, compress_to_fp16=False)
