@@ -9,6 +9,7 @@
 #include "bulk/input/stream.h"
 #include "bulk/output/store.h"
 #include "cli/command.h"
+#include "cli/print.h"
 #include "compute/devices.h"
 #include "config/config.h"
 #include "model/family.h"

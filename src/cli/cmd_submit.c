@@ -14,6 +14,7 @@
 #include "bulk/input/stream.h"
 #include "cli/command.h"
 #include "cli/invocation.h"
+#include "cli/print.h"
 #include "config/config.h"
 #include "config/setting.h"
 #include "operator/answers.h"
