@@ -264,6 +264,23 @@ WORKER_TEST(nothing_is_started_after_it_expired)
     assert_int_equal(worker_stats(bench.worker).rows_shared, 0);
 }
 
+WORKER_TEST(a_batch_of_expired_rows_alone_is_not_cut)
+{
+    rows_begin(rows_options());
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 16, .tokens = 4, .step = 1});
+    for (uint32_t ms = 10; ms <= 30; ms += 20) {
+        rows_ask(CLASS_NORMAL, 1,
+                 (struct asked){.rows = 2, .tokens = 4, .number = 100, .expires_at_ms = redis_now() + ms});
+    }
+    rows_prepare_all();
+    tick_after_ms(10); /* the next look is due after 50 ms */
+    bench.now += 25 * NS_PER_MS;
+    rows_run_all();
+    rows_expect(0, 1, OUTCOME_DONE);
+    rows_expect(1, 2, OUTCOME_ERROR);
+    assert_int_equal(fake.forwards, 2);
+}
+
 /* A request that has started is finished, however long it takes. */
 WORKER_TEST(what_has_started_does_not_expire)
 {
@@ -276,6 +293,13 @@ WORKER_TEST(what_has_started_does_not_expire)
 }
 
 /* --- drain, lost device, watchdog --- */
+
+static void rows_suspect(struct asked asked)
+{
+    while (waiting(ACTION_RECLAIM) == 0) { tick_after_ms(100); }
+    asked.origin = ORIGIN_RECLAIMED;
+    rows_ask(CLASS_NORMAL, 1, asked);
+}
 
 WORKER_TEST(a_drain_releases_each_request_once_when_its_last_row_is_back)
 {
@@ -296,12 +320,34 @@ WORKER_TEST(a_drain_releases_each_request_once_when_its_last_row_is_back)
     assert_int_equal(worker_stats(bench.worker).held, 0);
 }
 
-/* Halves that wait for their turn count as not started, although the whole had. */
+/* It was being tokenised, or its run was being recorded. */
+WORKER_TEST(a_drain_releases_what_comes_back_unstarted)
+{
+    for (int suspects = 0; suspects < 2; suspects++) {
+        struct asked asked = {.rows = 2, .tokens = 4, .step = 1};
+        rows_begin(rows_options());
+        if (suspects) {
+            rows_suspect(asked);
+        } else {
+            rows_ask(CLASS_NORMAL, 1, asked);
+        }
+        send((struct event){.kind = EVENT_DRAIN});
+        rows_run_all();
+        rows_expect_released(0, 1);
+        assert_int_equal(fake.charges, suspects);
+        assert_int_equal(fake.forwards, 0);
+        assert_int_equal(worker_stats(bench.worker).held, 0);
+    }
+}
+
+/* Halves that wait for their turn count as not started, although the whole had; the rows are in one batch, or in
+ * three, two of which fail. */
 WORKER_TEST(a_drain_between_two_halves_releases_what_is_left)
 {
-    for (int steps = 1; steps < 8; steps++) {
-        rows_begin(wide_options());
-        fake.bad[11] = true;
+    for (int step = 2; step < 16; step++) {
+        int steps = step / 2;
+        rows_begin(step % 2 ? wide_options() : rows_options());
+        fake.bad[3] = fake.bad[11] = true;
         rows_ask(CLASS_NORMAL, 4, (struct asked){.rows = 4, .tokens = 4, .step = 1, .hashed = true});
         rows_ask(CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 11, .hashed = true});
         rows_prepare_all();
@@ -417,13 +463,6 @@ WORKER_TEST(a_batch_that_hangs_ends_the_worker)
 }
 
 /* --- suspects --- */
-
-static void rows_suspect(struct asked asked)
-{
-    while (waiting(ACTION_RECLAIM) == 0) { tick_after_ms(100); }
-    asked.origin = ORIGIN_RECLAIMED;
-    rows_ask(CLASS_NORMAL, 1, asked);
-}
 
 /* A suspect whose run in a group has crashed: it runs alone. */
 static void rows_loner(struct asked asked)
