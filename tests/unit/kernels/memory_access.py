@@ -27,7 +27,8 @@ def width(words):
 def entries(path):
     """The name of the source, the architecture, and [(name, text)] of the entries of a file."""
     ptx = path.read_text()
-    return path.stem, re.search(r"^\.target (\w+)", ptx, re.M)[1], [(part.split("(", 1)[0].strip(), part) for part in ptx.split(".entry ")[1:]]
+    found = [(part.split("(", 1)[0].strip(), part) for part in ptx.split(".entry ")[1:]]
+    return path.stem, re.search(r"^\.target (\w+)", ptx, re.M)[1], found
 
 
 def complaints(kernel, architecture, found):
