@@ -488,15 +488,6 @@ static const struct column pass_columns[] = {
     {"tokens", "tokens", 0}, {"rows", "rows", 0},     {"threads", "threads", 0},   {"passes", "passes", 0},
     {"p50_ms", "p50 ms", 3}, {"p99_ms", "p99 ms", 3}, {"least_ms", "least ms", 3}, {"least_cpu_ms", "least CPU", 3}};
 
-static void show(const struct bench *bench, struct point *point)
-{
-    report_row(bench->report, NULL,
-               (const double[]){point->length, point->rows, point->parallel ? parallel_for_threads(point->parallel) : 1,
-                                (double)point->took.count, sample_quantile(&point->took, 0.5),
-                                sample_quantile(&point->took, 0.99), sample_quantile(&point->took, 0),
-                                bench->cpu ? sample_quantile(&point->cpu, 0) : NAN});
-}
-
 static const struct column cost_columns[] = {{"tokens", "tokens", 0},          {"squares", "squares", 0},
                                              {"helped", "helped", 0},          {"median_ms", "median ms", 3},
                                              {"predicted_ms", "predicted", 3}, {"prediction_error", "error", 3}};
@@ -539,7 +530,12 @@ static enum status single_passes(struct bench *bench, struct err *err)
             struct sample *sample = bench->cpu && !point->parallel ? &point->cpu : &point->took;
             point->shape.helped = point->parallel;
             point->median_ns = sample_quantile(sample, 0.5) * NS_PER_MS + 1; /* the null engine may take no time */
-            show(bench, point);
+            double threads = point->parallel ? parallel_for_threads(point->parallel) : 1;
+            report_row(bench->report, NULL,
+                       (const double[]){point->length, point->rows, threads, (double)point->took.count,
+                                        sample_quantile(&point->took, 0.5), sample_quantile(&point->took, 0.99),
+                                        sample_quantile(&point->took, 0),
+                                        bench->cpu ? sample_quantile(&point->cpu, 0) : NAN});
         }
         explain(bench, points, count);
     }

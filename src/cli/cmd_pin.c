@@ -27,15 +27,6 @@ static const struct setting own_settings[] = {
      .help = "f32|bf16|f16|int8|int8_all: workers of another precision do not start; any: all do [as it is]"},
 };
 
-static enum status pin_precision(struct session *session, const char *precision, struct err *err)
-{
-    char key[SESSION_KEY];
-    const struct resp_value *reply;
-    session_key(session, "meta", "", key);
-    if (strcmp(precision, "any") == 0) { return SESSION_ASK(session, &reply, err, "HDEL", key, "precision"); }
-    return SESSION_ASK(session, &reply, err, "HSET", key, "precision", precision);
-}
-
 /* Names the workers with another precision. They continue, and would be refused only when they connect again. */
 static enum status name_others(struct session *session, const char *precision, struct err *err)
 {
@@ -57,10 +48,14 @@ static enum status name_others(struct session *session, const char *precision, s
 static enum status pin_queue(struct session *session, const struct invocation *invocation, struct err *err)
 {
     const struct own *own = invocation->own;
-    if (own->precision) { TRY(pin_precision(session, own->precision, err)); }
     char key[SESSION_KEY], precision[16];
     const struct resp_value *pinned;
     session_key(session, "meta", "", key);
+    if (own->precision && strcmp(own->precision, "any") == 0) {
+        TRY(SESSION_ASK(session, &pinned, err, "HDEL", key, "precision"));
+    } else if (own->precision) {
+        TRY(SESSION_ASK(session, &pinned, err, "HSET", key, "precision", own->precision));
+    }
     TRY(SESSION_ASK(session, &pinned, err, "HMGET", key, "model_id", "precision", "model"));
     if (pinned->type != RESP_ARRAY || pinned->count != 3) {
         return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");

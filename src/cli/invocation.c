@@ -53,13 +53,6 @@ static const char *queue_name(const struct config *config, size_t number)
 
 enum { NAMES_MAX = 8, LISTING_MS = 1000 };
 
-static void list_queues(struct session *session, struct queue_walk *walk)
-{
-    struct err err;
-    uint64_t ends_ms = clock_now_ms() + LISTING_MS;
-    while (!walk->whole && clock_now_ms() < ends_ms && queues_walk(session, walk, &err) == STATUS_OK) {}
-}
-
 char *invocation_unused(struct session *session)
 {
     char key[SESSION_KEY], *text = NULL;
@@ -71,7 +64,8 @@ char *invocation_unused(struct session *session)
     if (SESSION_ASK(session, &reply, &err, "HGET", key, "model_id") != STATUS_OK || reply->type != RESP_NIL) {
         return NULL;
     }
-    list_queues(session, &walk);
+    uint64_t ends_ms = clock_now_ms() + LISTING_MS;
+    while (!walk.whole && clock_now_ms() < ends_ms && queues_walk(session, &walk, &err) == STATUS_OK) {}
     const struct queue_names *names = queues_names(&walk);
     FILE *to = open_memstream(&text, &length);
     if (!to) { return NULL; }

@@ -88,16 +88,6 @@ struct flag {
     bool negated; /* --no-switch */
 };
 
-/* "--window-ms" → "window_ms", cut at '='. */
-static void key_of(const char *argument, char key[SETTING_NAME_MAX])
-{
-    size_t length = 0;
-    for (const char *c = argument + 2; *c != '\0' && *c != '=' && length + 1 < SETTING_NAME_MAX; c++) {
-        key[length++] = *c == '-' ? '_' : *c;
-    }
-    key[length] = '\0';
-}
-
 static struct flag find_flag(const struct subcommand *command, const char *key)
 {
     struct flag flag = {.setting = setting_find(command->own, command->own_count, key)};
@@ -167,16 +157,6 @@ static void wipe_password(char *value, const char *flag)
             flag);
 }
 
-static enum status store_option(struct invocation *invocation, const struct flag *flag, char *value, struct err *err)
-{
-    char name[SETTING_NAME_MAX];
-    setting_flag(flag->setting, name);
-    enum status status = flag->own ? setting_parse(flag->setting, value, name, invocation->own, err)
-                                   : config_set(&invocation->config, flag->setting, value, SOURCE_FLAG, name, err);
-    if (flag->setting->has_secret) { wipe_password(value, name); }
-    return status;
-}
-
 /* Reads the flag at argv[*at], and moves `*at` to its last argument. */
 static enum status take_flag(int argc, char **argv, int *at, struct invocation *invocation, struct arguments *out,
                              struct err *err)
@@ -185,8 +165,9 @@ static enum status take_flag(int argc, char **argv, int *at, struct invocation *
     char *argument = argv[*at];
     char *value = strchr(argument, '=');
     value = value ? value + 1 : NULL;
-    char key[SETTING_NAME_MAX];
-    key_of(argument, key);
+    char key[SETTING_NAME_MAX]; /* "--window-ms=5" has the key "window_ms" */
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
+    for (char *c = key; *c != '\0'; c++) { *c = *c == '-' ? '_' : *c; }
     struct flag flag = find_flag(invocation->command, key);
     bool is_config = strcmp(key, "config") == 0;
     bool takes = is_config || (flag.setting && !flag.setting->secret &&
@@ -204,7 +185,12 @@ static enum status take_flag(int argc, char **argv, int *at, struct invocation *
         out->config_path = value;
         return STATUS_OK;
     }
-    return store_option(invocation, &flag, value, err);
+    char name[SETTING_NAME_MAX];
+    setting_flag(flag.setting, name);
+    enum status status = flag.own ? setting_parse(flag.setting, value, name, invocation->own, err)
+                                  : config_set(&invocation->config, flag.setting, value, SOURCE_FLAG, name, err);
+    if (flag.setting->has_secret) { wipe_password(value, name); }
+    return status;
 }
 
 /* Reads argv[0..argc) (without program and command names) into the invocation's config, own options and operands, which

@@ -46,13 +46,6 @@ void devices_close(struct devices *devices)
     *devices = (struct devices){0};
 }
 
-static unsigned count_left(const struct devices *devices)
-{
-    unsigned count = 0;
-    for (unsigned i = 0; i < devices->count; i++) { count += !devices->items[i].lost; }
-    return count;
-}
-
 struct engine_options devices_options(const struct config *config, bool raw)
 {
     return (struct engine_options){.backend = config->backend,
@@ -116,9 +109,9 @@ enum status devices_load(struct devices *devices, const struct config *config, s
         }
         if (status != STATUS_OK && status != STATUS_DEVICE_LOST) { return err_prefix(err, "engine"); }
     }
-    if (count_left(devices) == 0) {
-        return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", devices->count);
-    }
+    unsigned left = 0;
+    for (unsigned i = 0; i < devices->count; i++) { left += !devices->items[i].lost; }
+    if (left == 0) { return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", devices->count); }
     model_release_weights(model);
     return STATUS_OK;
 }

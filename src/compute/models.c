@@ -36,30 +36,9 @@ static bool same_model(const struct config *a, const struct config *b)
            a->max_tokens == b->max_tokens && same_text(a->prompt, b->prompt) && same_text(a->prefix, b->prefix);
 }
 
-/* Keeps the measured cost, unless its times fit no straight line, as on a busy machine; then the next start measures
- * again. */
-static void keep_cost(const char *directory, const struct cost_source *of, const struct cost *cost)
-{
-    const double error_most = 0.1;
-    struct err err = {0};
-    if (directory[0] != '\0' && cost->error <= error_most && cost_remember(directory, of, cost, &err) != STATUS_OK) {
-        log_warn("calibration_not_kept", log_str("directory", directory), log_str("reason", err.message));
-    }
-}
-
-static bool read_kept_cost(const char *directory, const struct cost_source *of, struct cost *cost)
-{
-    struct err err = {0};
-    enum status status = STATUS_NOT_FOUND;
-    if (directory[0] != '\0') { status = cost_recall(directory, of, cost, &err); }
-    if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
-        log_warn("calibration_ignored", log_str("directory", directory), log_str("reason", err.message));
-    }
-    return status == STATUS_OK;
-}
-
 /* Measures one device, because they are assumed to be alike. If calibration fails, the daemon starts without knowing
- * the engine's speed; the first batch finds the fault. */
+ * the engine's speed; the first batch finds the fault. The cost is kept for the next start, unless its times fit no
+ * straight line, as on a busy machine. */
 static void calibrate_model(const struct models *models, unsigned number, struct cost *cost)
 {
     const struct config *config = models->items[number].config;
@@ -69,12 +48,19 @@ static void calibrate_model(const struct models *models, unsigned number, struct
     struct err err = {0};
     cache_directory(config->cache_dir, directory);
     *cost = cost_from(0, 0, 0);
-    bool kept = read_kept_cost(directory, &of, cost);
+    enum status recalled = directory[0] != '\0' ? cost_recall(directory, &of, cost, &err) : STATUS_NOT_FOUND;
+    bool kept = recalled == STATUS_OK;
+    if (!kept && recalled != STATUS_NOT_FOUND) {
+        log_warn("calibration_ignored", log_str("directory", directory), log_str("reason", err.message));
+    }
     if (!kept && cost_calibrate(&of, COST_CALIBRATE_NS, cost, &err) != STATUS_OK) {
         log_warn("not_calibrated", log_str("model", of.model->name), log_str("message", err.message));
         return;
     }
-    if (!kept) { keep_cost(directory, &of, cost); }
+    bool straight = cost->error <= 0.1;
+    if (!kept && directory[0] != '\0' && straight && cost_remember(directory, &of, cost, &err) != STATUS_OK) {
+        log_warn("calibration_not_kept", log_str("directory", directory), log_str("reason", err.message));
+    }
     log_info("calibrated", log_str("model", of.model->name), log_str("from", kept ? "cache" : "measurement"),
              log_int("batch_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
              log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)),

@@ -22,16 +22,6 @@ static void stop_consumer(struct consumer *self, enum status status, bool clean)
     self->deadline_ns = UINT64_MAX;
 }
 
-/* Stops because a batch does not come back: only a new process helps, whatever the cause. */
-static void stop_hung(struct consumer *self)
-{
-    log_error("compute_hangs", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
-              log_int("compute_timeout_ms", self->config->compute_timeout_ms),
-              log_int("batches", worker_stats(self->worker).computing),
-              log_str("message", "a batch did not come back in time; this process ends, and others take over"));
-    stop_consumer(self, STATUS_DEVICE_LOST, false);
-}
-
 static void execute_action(struct consumer *self, struct action *action)
 {
     switch (action->kind) {
@@ -48,7 +38,13 @@ static void execute_action(struct consumer *self, struct action *action)
         break;
     case ACTION_EXIT:
         if (!action->exit.clean && action->exit.status == STATUS_TIMEOUT) {
-            stop_hung(self);
+            /* A batch does not come back: only a new process helps, whatever the cause. */
+            log_error("compute_hangs", log_str("queue", self->config->queue),
+                      log_str("worker", queue_worker_name(self->queue)),
+                      log_int("compute_timeout_ms", self->config->compute_timeout_ms),
+                      log_int("batches", worker_stats(self->worker).computing),
+                      log_str("message", "a batch did not come back in time; this process ends, and others take over"));
+            stop_consumer(self, STATUS_DEVICE_LOST, false);
         } else {
             stop_consumer(self, action->exit.status, action->exit.clean);
         }

@@ -370,16 +370,6 @@ enum status family_read_layer_types(const cJSON *root, const char *name, const c
     return STATUS_OK;
 }
 
-static enum status read_activation(const cJSON *root, const char *name, struct model *model, struct err *err)
-{
-    const struct named_activation *named;
-    struct place place;
-    TRY(find_field(model->family, CONFIG_ACTIVATION, root, name, &place, err));
-    TRY(parse_activation(&place, model->family->gated, &named, err));
-    model->activation = named->activation;
-    return STATUS_OK;
-}
-
 static enum status read_eps(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     double eps = model->family->eps > 0 ? model->family->eps : 1e-12;
@@ -395,20 +385,13 @@ static enum status read_eps(const cJSON *root, const char *name, struct model *m
     return STATUS_OK;
 }
 
-static enum status check_rotary(const char *name, const struct model *model, struct err *err)
-{
-    uint32_t head_dim = model_head_dim(model);
-    return model->rotary[0].base == 0 || head_dim % 2 == 0
-               ? STATUS_OK
-               : err_set(err, STATUS_UNSUPPORTED, "%s: rotary positions need an even width of heads, not %u", name,
-                         head_dim);
-}
-
 static enum status read_fields(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     if (!cJSON_IsObject(root)) { return err_set(err, STATUS_BAD_INPUT, "%s: not a JSON object", name); }
     TRY(find_family(root, name, &model->family, err));
     TRY(check_classes(model->family, root, name, err));
+    const struct named_activation *named;
+    struct place place;
     const cJSON *value;
     cJSON_ArrayForEach(value, root)
     {
@@ -416,7 +399,9 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
     }
     TRY(read_sizes(root, name, model, err));
     TRY(read_positions(root, name, model, err));
-    TRY(read_activation(root, name, model, err));
+    TRY(find_field(model->family, CONFIG_ACTIVATION, root, name, &place, err));
+    TRY(parse_activation(&place, model->family->gated, &named, err));
+    model->activation = named->activation;
     TRY(read_rotary(root, name, model, err));
     TRY(read_eps(root, name, model, err));
     model->pre_norm = model->family->pre_norm;
@@ -425,7 +410,9 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
     model->causal = model->family->causal;
     model->gated = model->family->gated;
     if (model->family->read) { TRY(model->family->read(root, name, model, err)); }
-    return check_rotary(name, model, err);
+    if (model->rotary[0].base == 0 || model_head_dim(model) % 2 == 0) { return STATUS_OK; }
+    return err_set(err, STATUS_UNSUPPORTED, "%s: rotary positions need an even width of heads, not %u", name,
+                   model_head_dim(model));
 }
 
 enum status family_read_config(const char *directory, const char *name, struct model *model, struct err *err)
