@@ -100,7 +100,7 @@ static enum status run_points(struct bench *bench, const struct config *config, 
     TRY(numbers_parse("--tokens", options->input ? "0" : options->tokens, 0, 1 << 20, &bench->lengths, err));
     TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
-    TRY(stage_open(&bench->stage, config, options->appendonly, stop, err));
+    TRY(stage_open(&bench->stage, config, false, stop, err));
     report_text(bench->report, "model", bench->model->name);
     report_number(bench->report, "threads", bench->threads, 0);
     report_table(bench->report, "runs", run_columns, sizeof run_columns / sizeof run_columns[0]);

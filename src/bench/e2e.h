@@ -17,7 +17,6 @@ struct bench_e2e_options {
     int64_t outstanding; /* 0: by the length of the texts */
     bool full;           /* as many requests as the daemon takes */
     bool alone;          /* also with batches of one text */
-    bool appendonly;     /* for the Redis that we start */
 };
 
 /* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, trial_run and model_open;

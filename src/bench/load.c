@@ -23,19 +23,12 @@ enum {
     TEXT = 64,
 };
 
-/* The requests to send, and their times. */
-struct load {
-    struct stage *stage;
-    const struct texts *texts;
-    const char *encoding;
-    struct child *daemon;            /* must live as long as the run */
-    const struct arrivals *arrivals; /* NULL: keep `outstanding` requests waiting … */
-    uint32_t outstanding;
-    uint64_t for_ns; /* … for this long */
-};
-
+/* The requests to send, and their answers. */
 struct run {
-    const struct load *load;
+    const struct trial *trial;
+    struct child *daemon;            /* must live as long as the run */
+    const struct arrivals *arrivals; /* NULL: `outstanding` requests always wait */
+    uint32_t outstanding;
     struct load_result *result;
     char prefix[TEXT]; /* of the ids of this run */
     char last[TEXT];   /* last entry read from the results stream */
@@ -81,8 +74,8 @@ static enum status receive(struct run *run, struct err *err)
     struct client *client;
     char key[STAGE_KEY];
     const struct resp_value *reply;
-    TRY(client_open(&run->load->stage->address, STAGE_TIMEOUT_MS, &client, err));
-    stage_key(run->load->stage, "results:bench", key);
+    TRY(client_open(&run->trial->stage->address, STAGE_TIMEOUT_MS, &client, err));
+    stage_key(run->trial->stage, "results:bench", key);
     enum status status = STATUS_OK;
     while (status == STATUS_OK && !atomic_load(&run->over)) {
         const char *words[] = {"XREAD", "BLOCK", "100", "COUNT", "1000", "STREAMS", key, run->last};
@@ -111,22 +104,22 @@ static void *receiver(void *argument)
 
 static enum status send_one(struct run *run, uint64_t intended_ns, struct err *err)
 {
-    const struct load *load = run->load;
+    struct stage *stage = run->trial->stage;
     char key[STAGE_KEY], id[2 * TEXT];
     size_t number = run->result->sent;
     run->intended_ns[number] = intended_ns;
-    texts_put(load->texts, number, &run->text);
+    texts_put(run->trial->texts, number, &run->text);
     if (!buffer_ok(&run->text)) { return err_set(err, STATUS_NO_MEMORY, "no memory for a text"); }
     snprintf(id, sizeof id, "%s%zu", run->prefix, number);
     const char *words[] = {"XADD",
-                           stage_key(load->stage, "requests", key),
+                           stage_key(stage, "requests", key),
                            "*",
                            "text",
                            run->text.data,
                            "id",
                            id,
                            "encoding",
-                           load->encoding,
+                           "f32",
                            "ttl",
                            "600",
                            "notify",
@@ -136,13 +129,13 @@ static enum status send_one(struct run *run, uint64_t intended_ns, struct err *e
         lengths[i] = i == 4 ? run->text.length : strlen(words[i]);
     }
     run->result->sent++;
-    return client_send(load->stage->client, sizeof words / sizeof words[0], words, lengths, 0, err);
+    return client_send(stage->client, sizeof words / sizeof words[0], words, lengths, 0, err);
 }
 
 static enum status take_ids(struct run *run, size_t count, struct err *err)
 {
     const struct resp_value *id;
-    for (size_t i = 0; i < count; i++) { TRY(client_receive(run->load->stage->client, &id, err)); }
+    for (size_t i = 0; i < count; i++) { TRY(client_receive(run->trial->stage->client, &id, err)); }
     return STATUS_OK;
 }
 
@@ -162,14 +155,14 @@ static void sleep_until(const struct run *run, uint64_t at_ns)
 static enum status check(struct run *run, struct err *err)
 {
     if (atomic_load(&run->broken)) { return err_set(err, run->err.status, "%s", run->err.message); }
-    if (!child_running(run->load->daemon)) { return child_gone(run->load->daemon, err); }
-    return stage_check(run->load->stage, err);
+    if (!child_running(run->daemon)) { return child_gone(run->daemon, err); }
+    return stage_check(run->trial->stage, err);
 }
 
 static enum status send_arrivals(struct run *run, struct err *err)
 {
     const uint64_t look_ns = LOOK_MS * NS_PER_MS;
-    const struct arrivals *arrivals = run->load->arrivals;
+    const struct arrivals *arrivals = run->arrivals;
     for (size_t at = 0; at < arrivals->count;) {
         uint64_t now = since_begin(run);
         if (arrivals->at_ns[at] > now) {
@@ -200,10 +193,9 @@ static void await_news(struct run *run)
 
 static enum status keep_up(struct run *run, struct err *err)
 {
-    for (uint64_t now; (now = since_begin(run)) < run->load->for_ns;) {
+    for (uint64_t now; (now = since_begin(run)) < run->trial->for_ns;) {
         size_t waiting = run->result->sent - atomic_load(&run->answered), sent = 0;
-        for (; waiting + sent < run->load->outstanding && sent < PIPELINE && run->result->sent < run->capacity;
-             sent++) {
+        for (; waiting + sent < run->outstanding && sent < PIPELINE && run->result->sent < run->capacity; sent++) {
             TRY(send_one(run, now, err));
         }
         TRY(take_ids(run, sent, err));
@@ -232,34 +224,21 @@ static enum status await_replies(struct run *run, struct err *err)
 
 /* ---- both ---- */
 
-/* The last entry of the results stream. */
-static enum status find_last(struct run *run, struct err *err)
-{
-    char key[STAGE_KEY];
-    const struct resp_value *reply;
-    TRY(STAGE_ASK(run->load->stage, &reply, err, "XREVRANGE", stage_key(run->load->stage, "results:bench", key), "+",
-                  "-", "COUNT", "1"));
-    const struct resp_value *entry = reply->count == 1 ? &reply->items[0] : NULL;
-    snprintf(run->last, sizeof run->last, "%s",
-             entry && entry->count == 2 && entry->items[0].bytes ? entry->items[0].bytes : "0-0");
-    return STATUS_OK;
-}
-
 static void summarize(struct run *run)
 {
-    const struct load *load = run->load;
     struct load_result *result = run->result;
+    uint64_t for_ns = run->trial->for_ns;
     uint64_t last_ns = 0;
     size_t counted = 0;
     for (size_t i = 0; i < result->sent; i++) {
         uint64_t at = run->answered_ns[i];
         last_ns = at > last_ns ? at : last_ns;
-        counted += load->arrivals != NULL || (at >= load->for_ns / 5 && at < load->for_ns);
+        counted += run->arrivals != NULL || (at >= for_ns / 5 && at < for_ns);
         sample_add(&result->latency_ms, ((double)at - (double)run->intended_ns[i]) / NS_PER_MS);
     }
     result->answered = atomic_load(&run->answered);
     result->seconds = (double)last_ns / NS_PER_S;
-    result->texts_per_s = (double)counted / (load->arrivals ? result->seconds : 0.8e-9 * (double)load->for_ns);
+    result->texts_per_s = (double)counted / (run->arrivals ? result->seconds : 0.8e-9 * (double)for_ns);
     if (counted == 0) { /* the run was so short that nothing came back */
         result->texts_per_s = (double)result->sent / result->seconds;
     }
@@ -267,14 +246,13 @@ static void summarize(struct run *run)
 
 static enum status run_threads(struct run *run, struct err *err)
 {
-    TRY(find_last(run, err));
     run->begin_ns = clock_now_ns();
     if (sem_init(&run->news, 0, 0) != 0) { return err_set_errno(err, "sem_init"); }
     if (pthread_create(&run->receiver, NULL, receiver, run) != 0) {
         (void)sem_destroy(&run->news);
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
-    enum status status = run->load->arrivals ? send_arrivals(run, err) : keep_up(run, err);
+    enum status status = run->arrivals ? send_arrivals(run, err) : keep_up(run, err);
     if (status == STATUS_OK) { status = await_replies(run, err); }
     atomic_store(&run->over, true);
     pthread_join(run->receiver, NULL);
@@ -282,13 +260,30 @@ static enum status run_threads(struct run *run, struct err *err)
     return status;
 }
 
-/* Sends all requests and waits for every reply. */
-static enum status run_load(const struct load *load, struct load_result *out, struct err *err)
+/* Requests that fill the batches of all threads a few times, but are few enough to finish soon at the end. */
+enum { OUTSTANDING_TOKENS = 32768, OUTSTANDING_LEAST = 64, OUTSTANDING_MOST = 4096, USUAL_TOKENS = 56 };
+
+static uint32_t outstanding_of(const struct trial *trial)
 {
-    struct run run = {.load = load, .result = out};
+    uint32_t tokens = trial->texts->tokens == 0 ? USUAL_TOKENS : trial->texts->tokens;
+    uint32_t count = OUTSTANDING_TOKENS / tokens;
+    if (trial->outstanding > 0) { return trial->outstanding; }
+    return count < OUTSTANDING_LEAST ? OUTSTANDING_LEAST : count > OUTSTANDING_MOST ? OUTSTANDING_MOST : count;
+}
+
+/* Sends all requests and waits for every reply. Other replies in the results stream are of earlier runs, and have
+ * another prefix. */
+static enum status run_load(const struct trial *trial, struct child *daemon, const struct arrivals *arrivals,
+                            struct load_result *out, struct err *err)
+{
+    struct run run = {.trial = trial,
+                      .daemon = daemon,
+                      .arrivals = arrivals,
+                      .outstanding = outstanding_of(trial),
+                      .result = out,
+                      .last = "0-0"};
     *out = (struct load_result){0};
-    run.capacity =
-        load->arrivals ? load->arrivals->count : load->outstanding + (size_t)(load->for_ns * (RATE_MOST / 1e9));
+    run.capacity = arrivals ? arrivals->count : run.outstanding + (size_t)(trial->for_ns * (RATE_MOST / 1e9));
     snprintf(run.prefix, sizeof run.prefix, "b%llx.", (unsigned long long)clock_now_ns());
     run.intended_ns = calloc(run.capacity, sizeof *run.intended_ns);
     run.answered_ns = calloc(run.capacity, sizeof *run.answered_ns);
@@ -308,14 +303,11 @@ static enum status run_load(const struct load *load, struct load_result *out, st
 }
 
 /* Sends one request and waits for its reply, after which the daemon is ready. */
-static enum status warm_up(const struct load *load, struct err *err)
+static enum status warm_up(const struct trial *trial, struct child *daemon, struct err *err)
 {
     uint64_t at_once = 0;
-    struct arrivals one = {&at_once, 1};
-    struct load first = *load;
     struct load_result result;
-    first.arrivals = &one;
-    enum status status = run_load(&first, &result, err);
+    enum status status = run_load(trial, daemon, &(struct arrivals){&at_once, 1}, &result, err);
     sample_free(&result.latency_ms);
     return status;
 }
@@ -337,23 +329,12 @@ enum status arrivals_make(double rate, uint64_t for_ns, uint64_t seed, struct ar
     return STATUS_OK;
 }
 
-/* Requests that fill the batches of all threads a few times, but are few enough to finish soon at the end. */
-enum { OUTSTANDING_TOKENS = 32768, OUTSTANDING_LEAST = 64, OUTSTANDING_MOST = 4096, USUAL_TOKENS = 56 };
-
-static uint32_t outstanding_of(const struct trial *trial)
-{
-    uint32_t tokens = trial->texts->tokens == 0 ? USUAL_TOKENS : trial->texts->tokens;
-    uint32_t count = OUTSTANDING_TOKENS / tokens;
-    if (trial->outstanding > 0) { return trial->outstanding; }
-    return count < OUTSTANDING_LEAST ? OUTSTANDING_LEAST : count > OUTSTANDING_MOST ? OUTSTANDING_MOST : count;
-}
-
-static enum status run(const struct trial *trial, struct load *load, struct child *daemon, struct trial_result *out,
-                       struct err *err)
+static enum status run_daemon(const struct trial *trial, struct child *daemon, const struct arrivals *arrivals,
+                              struct trial_result *out, struct err *err)
 {
     TRY(stage_daemon(trial->stage, trial->flags, daemon, err));
-    TRY(warm_up(load, err));
-    TRY(run_load(load, &out->load, err));
+    TRY(warm_up(trial, daemon, err));
+    TRY(run_load(trial, daemon, arrivals, &out->load, err));
     TRY(stage_end_daemon(daemon, &out->counts, err));
     out->mean_tokens = out->counts.tokens / out->counts.rows;
     out->cpu_s = daemon->cpu_s;
@@ -365,18 +346,10 @@ enum status trial_run(const struct trial *trial, struct trial_result *out, struc
 {
     struct child daemon = {0};
     struct arrivals arrivals = {0};
-    struct load load = {.stage = trial->stage,
-                        .texts = trial->texts,
-                        .encoding = "f32",
-                        .daemon = &daemon,
-                        .outstanding = outstanding_of(trial),
-                        .for_ns = trial->for_ns};
+    bool random = !isnan(trial->offered);
     *out = (struct trial_result){0};
-    if (!isnan(trial->offered)) {
-        TRY(arrivals_make(trial->offered, trial->for_ns, 1, &arrivals, err));
-        load.arrivals = &arrivals;
-    }
-    enum status status = run(trial, &load, &daemon, out, err);
+    if (random) { TRY(arrivals_make(trial->offered, trial->for_ns, 1, &arrivals, err)); }
+    enum status status = run_daemon(trial, &daemon, random ? &arrivals : NULL, out, err);
     child_stop(&daemon, SIGKILL, 0);
     free(arrivals.at_ns);
     return status;

@@ -280,11 +280,7 @@ static bool about_redis(const char *key)
 static enum status add_setting(struct environment *environment, const struct setting *setting,
                                const struct config *config, struct err *err)
 {
-    char name[SETTING_NAME_MAX], value[SETTING_TEXT_MAX], *item = malloc(SETTING_NAME_MAX + SETTING_TEXT_MAX);
-    if (!item || environment->count == ENVIRONMENT_MAX) {
-        free(item);
-        return err_set(err, STATUS_NO_MEMORY, "no room for the settings of a daemon");
-    }
+    char name[SETTING_NAME_MAX], value[SETTING_TEXT_MAX], *item;
     if (setting->type == SETTING_TEXT) { /* copied here, because setting_format hides passwords */
         const char *text;
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
@@ -293,7 +289,9 @@ static enum status add_setting(struct environment *environment, const struct set
         setting_format(setting, config, value, sizeof value);
     }
     setting_variable(setting, name);
-    snprintf(item, SETTING_NAME_MAX + SETTING_TEXT_MAX, "%s=%s", name, value);
+    if (environment->count == ENVIRONMENT_MAX || asprintf(&item, "%s=%s", name, value) < 0) {
+        return err_set(err, STATUS_NO_MEMORY, "no room for the settings of a daemon");
+    }
     environment->items[environment->count++] = item;
     return STATUS_OK;
 }

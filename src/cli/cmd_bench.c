@@ -74,7 +74,6 @@ static const struct setting e2e_settings[] = {
     {OWN(outstanding, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 1 << 20, .value = "N", .help = "requests that always wait in a full run; 0 = by their length"},
     {OWN(full, SETTING_SWITCH), .fallback = "true", .help = "with as many requests as the daemon takes; no: only at --rate"},
     {OWN(alone, SETTING_SWITCH), .fallback = "true", .help = "also with batches of one text, and the ratio"},
-    {OWN(appendonly, SETTING_SWITCH), .fallback = "false", .help = "the Redis that is started writes its append-only file"},
     BENCH_JSON(struct bench_e2e_options),
 };
 /* clang-format on */

@@ -29,12 +29,16 @@
  * replies formatted beforehand. It computes nothing and recovers from nothing, so its rate is the ceiling for the
  * daemon's loop. */
 
-/* A run of the bare client. */
-struct ceiling_run {
-    const struct stage *stage;
-    size_t wanted;        /* how many to settle */
+/* A measurement, its Redis, and its daemon if there is one. */
+struct round {
+    const struct config *config;
+    const volatile sig_atomic_t *stop;
+    bool appendonly;
+    uint64_t requests;    /* requests to settle */
     uint32_t dim;         /* floats of a reply ... */
     const char *encoding; /* ... in "f32" or "json" */
+    struct stage stage;
+    struct child daemon;
 };
 
 /* Two reads are always in flight, and each is followed by the settles of its entries and by the next read, so Redis
@@ -56,7 +60,7 @@ enum {
 /* --- the bare client --- */
 
 struct ceiling {
-    const struct ceiling_run *run;
+    const struct round *round;
     struct event_base *base;
     struct resolver *resolver;
     struct connection *connection;
@@ -87,9 +91,9 @@ static void fail_with(struct ceiling *ceiling, const char *message)
 
 static void make_embedding(struct ceiling *ceiling)
 {
-    snprintf(ceiling->dim, sizeof ceiling->dim, "%u", ceiling->run->dim);
-    bool json = strcmp(ceiling->run->encoding, "json") == 0;
-    for (uint32_t i = 0; i < ceiling->run->dim; i++) {
+    snprintf(ceiling->dim, sizeof ceiling->dim, "%u", ceiling->round->dim);
+    bool json = strcmp(ceiling->round->encoding, "json") == 0;
+    for (uint32_t i = 0; i < ceiling->round->dim; i++) {
         if (json) {
             buffer_format(&ceiling->embedding, "%c0.0%08u", i == 0 ? '[' : ',', 11037041u + i * 12347u % 80000000u);
         } else {
@@ -131,13 +135,13 @@ static void add_key(struct ceiling *ceiling, const char *kind, const char *entry
 {
     char suffix[STAGE_KEY], key[STAGE_KEY];
     snprintf(suffix, sizeof suffix, "%s%s", kind, entry);
-    command_text(&ceiling->command, stage_key(ceiling->run->stage, suffix, key));
+    command_text(&ceiling->command, stage_key(&ceiling->round->stage, suffix, key));
 }
 
 /* Appends the reply's fields, for a settle call or for staging. */
 static void add_fields(struct ceiling *ceiling, const char *id)
 {
-    const char *before[] = {"id", id, "dim", ceiling->dim, "encoding", ceiling->run->encoding, "embedding"};
+    const char *before[] = {"id", id, "dim", ceiling->dim, "encoding", ceiling->round->encoding, "embedding"};
     const char *behind[] = {"tokens", "18", "compute_ms", "1.234"};
     command_list(&ceiling->command, sizeof before / sizeof before[0], before, NULL);
     command_bytes(&ceiling->command, ceiling->embedding.data, ceiling->embedding.length);
@@ -187,7 +191,7 @@ static void on_settled(void *context, const struct resp_value *reply)
         if (reply->items[i].integer != 1) { fail_with(ceiling, "settle did not take an entry of the bare client"); }
         ceiling->settled++;
     }
-    if (ceiling->settled >= ceiling->run->wanted) { ceiling->end_ns = clock_now_ns(); }
+    if (ceiling->settled >= ceiling->round->requests) { ceiling->end_ns = clock_now_ns(); }
     end_if_over(ceiling);
 }
 
@@ -252,10 +256,10 @@ static void on_read(void *context, const struct resp_value *reply)
         send_settle(ceiling, entries->items + at, count - at < ceiling->per_call ? count - at : ceiling->per_call);
     }
     ceiling->read += count;
-    if (count == 0 && ceiling->read < ceiling->run->wanted) {
+    if (count == 0 && ceiling->read < ceiling->round->requests) {
         fail_with(ceiling, "the stream ran empty before all requests were read");
     }
-    if (ceiling->read < ceiling->run->wanted) { send_read(ceiling); }
+    if (ceiling->read < ceiling->round->requests) { send_read(ceiling); }
     end_if_over(ceiling);
 }
 
@@ -287,7 +291,7 @@ static void on_down(void *context, const struct err *err)
 static enum status settle_all(struct ceiling *ceiling, struct err *err)
 {
     enum { REPLY_BYTES = 64 << 20 };
-    struct connection_options options = {.address = &ceiling->run->stage->address,
+    struct connection_options options = {.address = &ceiling->round->stage.address,
                                          .name = "sluice-bench",
                                          .connect_timeout_ms = TIMEOUT_MS,
                                          .max_reply_bytes = REPLY_BYTES,
@@ -303,28 +307,27 @@ static enum status settle_all(struct ceiling *ceiling, struct err *err)
     options.resolver = ceiling->resolver;
     TRY(connection_open(&options, &ceiling->connection, err));
     while (ceiling->err.status == STATUS_OK && (ceiling->end_ns == 0 || ceiling->out > 0) &&
-           *ceiling->run->stage->stop == 0) {
+           *ceiling->round->stop == 0) {
         event_base_loop(ceiling->base, EVLOOP_ONCE);
     }
-    TRY(stage_check(ceiling->run->stage, err));
+    TRY(stage_check(&ceiling->round->stage, err));
     return ceiling->err.status == STATUS_OK ? STATUS_OK : err_set(err, ceiling->err.status, "%s", ceiling->err.message);
 }
 
-/* Reads and settles. `settled`: how many, up to a read more than wanted; `took_ns`: how long it took.
+/* Lets the bare client settle all requests. `per_s`: how many a second.
  * Errors: those of connection_open and connection_command; STATUS_UNSUPPORTED (several Redis servers, or sentinels);
  * STATUS_INTERNAL (an entry was not settled). */
-static enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled, uint64_t *took_ns, struct err *err)
+static enum status run_bare_client(const struct round *round, double *per_s, struct err *err)
 {
-    struct ceiling ceiling = {.run = run};
-    if (address_is_plural(&run->stage->address)) {
+    struct ceiling ceiling = {.round = round};
+    if (address_is_plural(&round->stage.address)) {
         return err_set(err, STATUS_UNSUPPORTED, "the bare client needs the address of one Redis");
     }
     ceiling.scripts.context = &ceiling;
     ceiling.scripts.on_loaded = on_loaded;
     make_embedding(&ceiling);
     enum status status = settle_all(&ceiling, err);
-    *settled = ceiling.settled;
-    *took_ns = ceiling.end_ns - ceiling.begin_ns;
+    *per_s = (double)ceiling.settled * NS_PER_S / (double)(ceiling.end_ns - ceiling.begin_ns);
     connection_close(ceiling.connection);
     if (ceiling.resolver != NULL) { resolver_close(ceiling.resolver); }
     if (ceiling.base != NULL) { event_base_free(ceiling.base); }
@@ -339,18 +342,6 @@ enum { SILENCE_MS = 60000, AT_ONCE = 10000, NUMBER = 24 };
 enum queue_kind { QUEUE_DAEMON, QUEUE_BARE, QUEUE_KINDS };
 
 /* --- one measurement --- */
-
-/* A measurement, its Redis, and its daemon if there is one. */
-struct round {
-    const struct config *config;
-    const volatile sig_atomic_t *stop;
-    bool appendonly;
-    const char *encoding;
-    uint32_t dim;
-    uint64_t requests; /* requests to settle */
-    struct stage stage;
-    struct child daemon;
-};
 
 /* How many requests were settled at a time. */
 struct moment {
@@ -375,17 +366,6 @@ static enum status fill_stream(struct round *round, struct err *err)
         snprintf(from, NUMBER, "%llu", (unsigned long long)at);
         TRY(STAGE_ASK(&round->stage, &reply, err, "EVAL", filling_script, "1", key, count, from, round->encoding));
     }
-    return STATUS_OK;
-}
-
-/* Lets the bare client settle all requests. */
-static enum status run_bare_client(const struct round *round, double *per_s, struct err *err)
-{
-    const struct ceiling_run run = {
-        .stage = &round->stage, .wanted = round->requests, .dim = round->dim, .encoding = round->encoding};
-    uint64_t settled, took_ns;
-    TRY(ceiling_run(&run, &settled, &took_ns, err));
-    *per_s = (double)settled * NS_PER_S / (double)took_ns;
     return STATUS_OK;
 }
 
