@@ -60,6 +60,19 @@ enum status file_read(const char *path, size_t limit, struct buffer *out, struct
     return status;
 }
 
+enum status file_path(const char *directory, const char *name, char path[FILE_PATH_BYTES], struct err *err)
+{
+    bool whole = snprintf(path, FILE_PATH_BYTES, "%s/%s", directory, name) < FILE_PATH_BYTES;
+    return whole ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "the path of %.100s is too long", name);
+}
+
+enum status file_read_in(const char *directory, const char *name, size_t limit, struct buffer *out, struct err *err)
+{
+    char path[FILE_PATH_BYTES];
+    TRY(file_path(directory, name, path, err));
+    return file_read(path, limit, out, err);
+}
+
 enum status file_put(int fd, const void *bytes, size_t length, const char *path, struct err *err)
 {
     for (const char *at = bytes, *end = at + length; at < end;) {

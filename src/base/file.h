@@ -18,6 +18,14 @@ MUST_CHECK enum status file_check_content(const char *bytes, size_t length, cons
  * STATUS_NO_MEMORY; each message names the path, and `out` then has the content that it had before. */
 MUST_CHECK enum status file_read(const char *path, size_t limit, struct buffer *out, struct err *err);
 
+/* Writes DIRECTORY/NAME. Errors: STATUS_BAD_INPUT (too long). */
+enum { FILE_PATH_BYTES = 4096 };
+MUST_CHECK enum status file_path(const char *directory, const char *name, char path[FILE_PATH_BYTES], struct err *err);
+
+/* file_read of that path. Errors: those of both. */
+MUST_CHECK enum status file_read_in(const char *directory, const char *name, size_t limit, struct buffer *out,
+                                    struct err *err);
+
 /* Writes all bytes to an open file; `path` is for the message. Errors: what errno says. */
 MUST_CHECK enum status file_put(int fd, const void *bytes, size_t length, const char *path, struct err *err);
 

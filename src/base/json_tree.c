@@ -123,14 +123,10 @@ enum status json_parse(const char *bytes, size_t length, const char *name, cJSON
 enum status json_read(const char *directory, const char *name, size_t limit, cJSON **out, struct err *err)
 {
     *out = NULL;
-    struct buffer path = {0};
-    buffer_format(&path, "%s/%s", directory, name);
-    if (!buffer_ok(&path)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", name); }
     struct buffer text = {0};
-    enum status status = file_read(path.data, limit, &text, err);
+    enum status status = file_read_in(directory, name, limit, &text, err);
     if (status == STATUS_OK) { status = json_parse(text.data, text.length, name, out, err); }
     buffer_free(&text);
-    buffer_free(&path);
     return status;
 }
 

@@ -49,16 +49,14 @@ static void to_hex(XXH128_hash_t hash, char hex[33])
 static enum status hash_file(XXH3_state_t *state, const char *directory, const char *folder, const char *file,
                              bool read, struct err *err)
 {
-    struct buffer path = {0}, bytes = {0};
-    buffer_format(&path, "%s/%s%s", directory, folder, file);
-    if (!buffer_ok(&path)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", file); }
-    enum status status = read ? file_read(path.data, TOKENIZER_FILE_MAX_BYTES, &bytes, err) : STATUS_NOT_FOUND;
-    char line[64];
+    struct buffer bytes = {0};
+    char name[192], line[64];
+    snprintf(name, sizeof name, "%s%s", folder, file);
+    enum status status = read ? file_read_in(directory, name, TOKENIZER_FILE_MAX_BYTES, &bytes, err) : STATUS_NOT_FOUND;
     int length = snprintf(line, sizeof line, "%s %lld\n", file, status == STATUS_OK ? (long long)bytes.length : -1);
     XXH3_128bits_update(state, line, (size_t)length);
     if (status == STATUS_OK && bytes.length > 0) { XXH3_128bits_update(state, bytes.data, bytes.length); }
     buffer_free(&bytes);
-    buffer_free(&path);
     return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
@@ -106,15 +104,11 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     return status;
 }
 
-/* Finds out if DIRECTORY/FOLDERNAME exists. Errors: STATUS_NO_MEMORY. */
-static enum status is_there(const char *directory, const char *folder, const char *name, bool *there, struct err *err)
+/* True if DIRECTORY/FOLDERNAME exists. */
+static bool is_there(const char *directory, const char *folder, const char *name)
 {
-    struct buffer path = {0};
-    buffer_format(&path, "%s/%s%s", directory, folder, name);
-    *there = buffer_ok(&path) && access(path.data, F_OK) == 0;
-    enum status status = buffer_ok(&path) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a path");
-    buffer_free(&path);
-    return status;
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/%s%s", directory, folder, name) < PATH_MAX && access(path, F_OK) == 0;
 }
 
 /* vocab.txt is read only if there is no tokenizer.json, and the last two files only if there is neither. */
@@ -125,10 +119,8 @@ static enum status fill_id(XXH3_state_t *state, struct model *model, const char 
                                         "added_tokens.json", "vocab.json",
                                         "merges.txt"};
     size_t count = sizeof files / sizeof files[0];
-    bool json, words;
+    bool json = is_there(model->directory, folder, files[0]), words = is_there(model->directory, folder, files[2]);
     TRY(hash_description(state, model, err));
-    TRY(is_there(model->directory, folder, files[0], &json, err));
-    TRY(is_there(model->directory, folder, files[2], &words, err));
     if (json || words) { count -= 2; }
     for (size_t i = 0; i < count; i++) {
         TRY(hash_file(state, model->directory, folder, files[i], i != 2 || !json, err));
@@ -246,10 +238,9 @@ static enum status refuse_no_model(const char *directory, struct err *err)
 {
     static const char *const patterns[PATTERNS] = {"modules.json", "config.json", "*.gguf", "*.onnx", "*.whl"};
     char path[PATH_MAX];
-    bool modules, config;
-    TRY(is_there(directory, "", "modules.json", &modules, err));
-    TRY(is_there(directory, "", "config.json", &config, err));
-    if (modules || config) { return refuse_other_weights(directory, err); }
+    if (is_there(directory, "", "modules.json") || is_there(directory, "", "config.json")) {
+        return refuse_other_weights(directory, err);
+    }
     for (size_t i = 0; i < PATTERNS; i++) {
         if (!find_below(directory, patterns[i], path)) { continue; }
         if (i > 1) { return refuse_file(path, err); }
@@ -266,9 +257,7 @@ static enum status refuse_no_model(const char *directory, struct err *err)
 static enum status say_ignored_head(const struct model *model, const char *name, struct err *err)
 {
     cJSON *root = NULL;
-    bool modules;
-    TRY(is_there(model->directory, "", "modules.json", &modules, err));
-    if (modules) { return STATUS_OK; }
+    if (is_there(model->directory, "", "modules.json")) { return STATUS_OK; }
     TRY(json_read(model->directory, name, JSON_CONFIG_MAX_BYTES, &root, err));
     const cJSON *class = cJSON_GetArrayItem(json_field(root, "architectures"), 0);
     const char *masked = cJSON_IsString(class) ? strstr(class->valuestring, "ForMaskedLM") : NULL;
@@ -285,11 +274,10 @@ static enum status say_ignored_head(const struct model *model, const char *name,
  * automatically. */
 static enum status refuse_adapter(const char *directory, const char *folder, struct err *err)
 {
-    bool there;
-    TRY(is_there(directory, folder, "adapter_config.json", &there, err));
-    return there ? err_set(err, STATUS_UNSUPPORTED,
-                           "%sadapter_config.json: adapters are not supported; merge it into the weights", folder)
-                 : STATUS_OK;
+    return is_there(directory, folder, "adapter_config.json")
+               ? err_set(err, STATUS_UNSUPPORTED,
+                         "%sadapter_config.json: adapters are not supported; merge it into the weights", folder)
+               : STATUS_OK;
 }
 
 /* The inputs of each module are the outputs of the one before it; some files do not give their number. */

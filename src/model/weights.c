@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/file.h"
 #include "base/json_tree.h"
 #include "model/family.h"
 
@@ -21,20 +22,14 @@
 static enum status open_file(const char *directory, const char *folder, const char *file, struct weights *out,
                              struct err *err)
 {
-    struct buffer path = {0};
-    buffer_format(&path, "%s/%s%s", directory, folder, file);
-    struct buffer name = {0};
-    buffer_format(&name, "%s%s", folder, file);
-    if (!buffer_ok(&path) || !buffer_ok(&name)) {
-        buffer_free(&path);
-        buffer_free(&name);
+    char path[FILE_PATH_BYTES], *name;
+    if (asprintf(&name, "%s%s", folder, file) < 0) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", file);
     }
     size_t at = out->count++;
-    out->names[at] = name.data;
-    enum status status = safetensors_open(path.data, name.data, &out->files[at], err);
-    buffer_free(&path);
-    return status;
+    out->names[at] = name;
+    TRY(file_path(directory, name, path, err));
+    return safetensors_open(path, name, &out->files[at], err);
 }
 
 /* Makes room for `more` more files. */
@@ -174,17 +169,13 @@ enum status weights_read_again(const struct weights *weights, const char *direct
     out->encoder_files = weights->encoder_files;
     TRY(reserve_files(out, weights->count, err));
     for (size_t i = 0; i < weights->count; i++) {
-        struct buffer path = {0};
-        buffer_format(&path, "%s/%s", directory, weights->names[i]);
+        char path[FILE_PATH_BYTES];
         const struct safetensors *file = &weights->files[i];
         out->names[i] = weights->names[i];
         out->files[i] = (struct safetensors){file->entries, file->count, NULL, file->data_bytes, file->data_from};
         out->count++;
-        enum status status = buffer_ok(&path)
-                                 ? safetensors_read_again(path.data, out->names[i], &out->files[i], err)
-                                 : err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", out->names[i]);
-        buffer_free(&path);
-        TRY(status);
+        TRY(file_path(directory, out->names[i], path, err));
+        TRY(safetensors_read_again(path, out->names[i], &out->files[i], err));
     }
     return STATUS_OK;
 }

@@ -569,24 +569,6 @@ enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out,
 
 #define MAX_FILE_BYTES ((size_t)64 << 20)
 
-/* Appends DIRECTORY/NAME to `out`. */
-static enum status read_file(const char *directory, const char *name, struct buffer *out, struct err *err)
-{
-    struct buffer path = {0};
-    buffer_format(&path, "%s/%s", directory, name);
-    enum status status = buffer_ok(&path) ? file_read(path.data, MAX_FILE_BYTES, out, err)
-                                          : err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", name);
-    buffer_free(&path);
-    return status;
-}
-
-/* Reads and parses a file that need not exist. */
-static enum status read_optional(const char *directory, const char *name, cJSON **out, struct err *err)
-{
-    enum status status = json_read(directory, name, MAX_FILE_BYTES, out, err);
-    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
-}
-
 static enum status read_merges(const char *directory, const struct buffer *merges, const struct tokenizer_class *class,
                                const struct tokenizer_files *files, struct tokenizer_spec *spec, struct err *err)
 {
@@ -609,7 +591,9 @@ static enum status read_spec(const char *directory, const struct tokenizer_files
     struct buffer text = {0};
     enum status status = STATUS_NOT_FOUND;
     int which = JSON;
-    while (which < FILES && (status = read_file(directory, names[which], &text, err)) == STATUS_NOT_FOUND) { which++; }
+    for (; which < FILES && status == STATUS_NOT_FOUND; which += status == STATUS_NOT_FOUND) {
+        status = file_read_in(directory, names[which], MAX_FILE_BYTES, &text, err);
+    }
     if (which == FILES) {
         status = err_set(err, status,
                          "%s has neither tokenizer.json, vocab.txt nor merges.txt (a SentencePiece model is not read: "
@@ -639,7 +623,8 @@ enum status tokenizer_open(const char *directory, struct tokenizer **out, struct
     enum status status = STATUS_OK;
     *out = NULL;
     for (int i = 0; i < FILES && status == STATUS_OK; i++) {
-        status = read_optional(directory, names[i], &json[i], err);
+        status = json_read(directory, names[i], MAX_FILE_BYTES, &json[i], err);
+        status = status == STATUS_NOT_FOUND ? STATUS_OK : status; /* it need not exist */
     }
     if (status == STATUS_OK) { status = tokenizer_config_parse(json[CONFIG], &config, err); }
     const struct tokenizer_files files = {json[CONFIG], json[MAP], json[ADDED], json[MODEL]};
