@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class Watch:
-    """Records the peak memory use of a server by polling all the time, because replies come and go."""
+    """Records the peak memory use of a server by polling: replies come and go, but stay for a second."""
 
     def __init__(self, server, most):
         self.client, self.most, self.peak, self.ended = server.client(), most, 0, threading.Event()
@@ -23,7 +23,7 @@ class Watch:
         self.thread.start()
 
     def watch(self):
-        while not self.ended.wait(0.002):
+        while not self.ended.wait(0.01):
             self.peak = max(self.peak, self.client.info("memory")["used_memory"])
 
     def end(self):

@@ -174,8 +174,8 @@ class SluiceCase(unittest.TestCase):
         return self.make_daemon(server, *flags, **options).start().wait_ready(server.client())
 
     def start_slow(self, server, **options):
-        """A worker that sleeps 10 ms for each batch of four: it holds entries at any moment and computes next to nothing."""
-        return self.make_faulty(server, "--max-batch-rows", "4", faults=["slow:2:10"],  # 2: [CLS]
+        """A worker that sleeps 20 ms for each batch of four: it holds entries at any moment and computes next to nothing."""
+        return self.make_faulty(server, "--max-batch-rows", "4", faults=["slow:2:20"],  # 2: [CLS]
                                 environment={"FAULTY_ENGINE_LOG": ""}, **options).start().wait_ready(server.client())
 
     def restart(self, daemon, server):
@@ -204,14 +204,17 @@ class SluiceCase(unittest.TestCase):
         return Reference(model or self.make_model(), **options)
 
     def wait_finished(self, producer, requests=None, timeout=120):
-        requests = list(requests if requests is not None else producer.journal.requests.values())
+        left = list(requests if requests is not None else producer.journal.requests.values())
 
         def finished():
+            """Looks at fifty at a time, because a look at all of them takes time away from the work that it waits for."""
             assert not any(isinstance(child, Daemon) and child.crashed() for child in self.children), "a daemon crashed"
-            return producer.finished(requests)
+            while left and producer.finished(left[:50]):
+                del left[:50]
+            return not left
 
         def missing():
-            return [r.id for r in requests if not producer.finished([r])][:5]
+            return [r.id for r in left if not producer.finished([r])][:5]
 
         wait_until(finished, lambda: f"replies; without one: {missing()}", timeout=timeout)
 
