@@ -156,13 +156,14 @@ TEST(a_shed_entry_finds_its_queue_full)
 TEST(the_weight_bounds_what_is_held)
 {
     struct request *request = PARSE("inputs", "[\"a\", \"bb\", \"cccccccccccccccccccc\"]", "encoding", "f32");
-    size_t allocated = sizeof(struct request) + 3 * sizeof(struct row) + 23;
+    size_t values = strlen("f32") + strlen("embed"); /* the task, if the entry names none */
+    size_t allocated = sizeof(struct request) + 3 * sizeof(struct row) + 23 + values;
     size_t ids = (3 + 4 + 16) * sizeof(int32_t), floats = 3 * 4 * sizeof(float), reply = 64;
     assert_int_equal(request->bytes, allocated + ids + floats + reply);
     assert_int_equal(request->tokens, 2 + 2 + 7);
     expect(request, CODE_NONE, NULL);
     request = PARSE("text", "t", "ttl", "0");
-    assert_int_equal(request->bytes, sizeof(struct request) + sizeof(struct row) + 1);
+    assert_int_equal(request->bytes, sizeof(struct request) + sizeof(struct row) + strlen("t") + strlen("0embed"));
     assert_int_equal(request->tokens, 0);
     expect(request, CODE_BAD_REQUEST, "ttl");
 }
