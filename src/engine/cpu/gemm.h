@@ -150,8 +150,8 @@ struct gemm_bf16 {
 
 struct gemm_int8 {
     /* Quantises rows: the nearest integers (ties to the even one) in steps of 1 / INT8_RANGE of the row's range, with
-     * zero and without the numbers, at most INT8_FAR, that are larger in magnitude than all others, about its middle. A
-     * row of zeros has scale and offset 0. Shapes: from [rows, width], one of f32 and bf16; to: rows of whole steps. */
+     * zero and without its INT8_FAR largest numbers, about its middle. A row of zeros has scale and offset 0. Shapes:
+     * from [rows, width], one of f32 and bf16; to: rows of whole steps. */
     void (*quantise)(uint32_t rows, uint32_t width, struct activations from, struct scaled_rows to);
     void (*run)(const struct gemm_job *job);
     uint8_t flip; /* the bytes of a packed weight are xored with it */

@@ -203,18 +203,26 @@ static int by_magnitude(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The step of a row: its range without its largest numbers, or what they need. */
-static float step_of(const float *row, uint32_t width)
+/* The steps that a row may have: from its range without its largest numbers, or what these need. If there are more of
+ * the size of the smallest of them, any may be taken, and their signs may differ. */
+static void expect_step(const float *row, uint32_t width, float step)
 {
-    float sorted[LIKE_WIDTH], high = 0, low = 0;
+    float sorted[LIKE_WIDTH], high[2] = {0, 0}, low[2] = {0, 0};
     memcpy(sorted, row, width * sizeof *row);
     qsort(sorted, width, sizeof *sorted, by_magnitude);
-    for (uint32_t i = 0; i < width; i++) {
-        if (i < INT8_FAR && (width <= INT8_FAR || fabsf(sorted[i]) > fabsf(sorted[INT8_FAR]))) { continue; }
-        high = fmaxf(high, sorted[i]);
-        low = fminf(low, sorted[i]);
+    float edge = width > INT8_FAR ? fabsf(sorted[INT8_FAR]) : 0;
+    bool tied = width > INT8_FAR && fabsf(sorted[INT8_FAR - 1]) == edge;
+    for (uint32_t i = 0; i < width && width > INT8_FAR; i++) {
+        for (int most = 0; most < 2; most++) {
+            if (most || !tied ? fabsf(sorted[i]) <= edge : fabsf(sorted[i]) < edge) {
+                high[most] = fmaxf(high[most], sorted[i]);
+                low[most] = fminf(low[most], sorted[i]);
+            }
+        }
     }
-    return fmaxf((high - low) / INT8_RANGE, fabsf(sorted[0]) / INT8_FAR_MOST);
+    float needed = fabsf(sorted[0]) / INT8_FAR_MOST;
+    assert_true(step >= 0.99999f * fmaxf((high[0] - low[0]) / INT8_RANGE, needed));
+    assert_true(step <= 1.00001f * fmaxf((high[1] - low[1]) / INT8_RANGE, needed));
 }
 
 /* Asserts that all are within half a step, and the same on every instruction set and in either form. */
@@ -230,7 +238,7 @@ static void expect_alike(struct likes *likes)
         float scale = expected.scale[row], steps = (float)steps_of(&expected, row, width, i % width);
         assert_true(abs(expected.value[row * stride + i % width]) <= INT8_LARGEST);
         assert_true(fabsf(steps * scale + expected.offset[row] - likes->plain[i]) <= 0.51f * scale);
-        assert_true(fabsf(scale / step_of(likes->plain + (size_t)row * width, width) - 1) < 1e-5f);
+        expect_step(likes->plain + (size_t)row * width, width, scale);
     }
     for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
         for (int halves = 0; halves < 2; halves++) {

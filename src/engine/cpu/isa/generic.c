@@ -190,6 +190,22 @@ static inline uint32_t vec_low(struct vec_range range)
     return low;
 }
 
+/* As in vec_avx512.h, these two. */
+static inline vec vec_larger(vec m, vec a)
+{
+    vec_int size = (vec_int)a & 0x7fffffff;
+    return vec_pick((vec_int)m > size, m, (vec)size);
+}
+
+static inline uint32_t vec_beyond(vec *a, vec bound)
+{
+    vec_int beyond = ((vec_int)*a & 0x7fffffff) > (vec_int)bound;
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < VEC; i++) { bits |= beyond[i] ? 1u << i : 0; }
+    *a = (vec)((vec_int)*a & ~beyond);
+    return bits;
+}
+
 /* The nearest integer to a * inverse, less `middle`. It is rounded once, as by a fused multiply-add: in f64 the product
  * is exact, and adding 1.5 * 2^52 pushes its fraction out. */
 static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)

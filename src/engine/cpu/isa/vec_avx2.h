@@ -189,6 +189,21 @@ static inline uint32_t vec_low(struct vec_range range)
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
+/* As in vec_avx512.h, these two. */
+static inline vec vec_larger(vec m, vec a)
+{
+    __m256i size = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(m), size));
+}
+
+static inline uint32_t vec_beyond(vec *a, vec bound)
+{
+    __m256i size = _mm256_and_si256(_mm256_castps_si256(*a), _mm256_set1_epi32(0x7fffffff));
+    vec beyond = _mm256_castsi256_ps(_mm256_cmpgt_epi32(size, _mm256_castps_si256(bound)));
+    *a = _mm256_andnot_ps(beyond, *a);
+    return (uint32_t)_mm256_movemask_ps(beyond);
+}
+
 /* round(a * inverse) - middle: adding 1.5 * 2^23 leaves it in the lowest byte. */
 static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 {

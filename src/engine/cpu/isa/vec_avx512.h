@@ -211,6 +211,20 @@ static inline uint32_t vec_low(struct vec_range range)
     return _mm512_reduce_max_epu32(range.low);
 }
 
+/* The larger magnitudes: m's, which has no signs, or a's. NaN is larger than all numbers. */
+static inline vec vec_larger(vec m, vec a)
+{
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(m), _mm512_castps_si512(vec_abs(a))));
+}
+
+/* The lanes of larger magnitude than the bound, as bits; they become zero. */
+static inline uint32_t vec_beyond(vec *a, vec bound)
+{
+    __mmask16 beyond = _mm512_cmpgt_epi32_mask(_mm512_castps_si512(vec_abs(*a)), _mm512_castps_si512(bound));
+    *a = _mm512_maskz_mov_ps(_knot_mask16(beyond), *a);
+    return beyond;
+}
+
 /* round(a * inverse) - middle: adding 1.5 * 2^23 leaves it in the lowest byte. */
 static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 {

@@ -168,6 +168,21 @@ static inline uint32_t vec_low(struct vec_range range)
     return vmaxvq_u32(range.low);
 }
 
+/* As in vec_avx512.h, these two. */
+static inline vec vec_larger(vec m, vec a)
+{
+    return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(m), vreinterpretq_u32_f32(vabsq_f32(a))));
+}
+
+static inline uint32_t vec_beyond(vec *a, vec bound)
+{
+    const uint32x4_t lane = {1, 2, 4, 8};
+    uint32x4_t bits = vreinterpretq_u32_f32(*a);
+    uint32x4_t beyond = vcgtq_u32(vreinterpretq_u32_f32(vabsq_f32(*a)), vreinterpretq_u32_f32(bound));
+    *a = vreinterpretq_f32_u32(vbicq_u32(bits, beyond));
+    return vaddvq_u32(vandq_u32(beyond, lane));
+}
+
 /* round(a * inverse) - middle: adding 1.5 * 2^23 leaves it in the lowest byte. */
 static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 {
