@@ -40,6 +40,9 @@ demo: ## start everything privately and search 2,000 package summaries; KEEP=1 l
 	@cmake --build --preset release --target sluice
 	@SLUICE=build/release/sluice /usr/bin/python3 tools/demo/demo.py
 
+docs: ## write the table of counters into docs/operations.md
+	/usr/bin/python3 -B tests/docs/tables.py
+
 bench: all ## measure; docs/speed.md says what is measured and how
 	tools/bench/bench.sh $(BUILD)
 
@@ -82,5 +85,5 @@ lint: ## check the formatting, run clang-tidy (packages clang-format and clang-t
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
-.PHONY: help all deps test fuzz fresh demo bench loaders soak containers monitoring dashboard install deb debcheck lint
+.PHONY: help all deps test fuzz fresh demo docs bench loaders soak containers monitoring dashboard install deb debcheck lint
 .DEFAULT_GOAL := help
