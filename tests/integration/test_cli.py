@@ -39,11 +39,16 @@ class Arguments(CommandLine):
     def test_version(self):
         with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
             release = re.search(r"project\(sluice VERSION ([0-9.]+)", file.read())[1]
-        commit = subprocess.run(["git", "-C", SOURCE, "log", "-1", "--format=%cd.%H", "--date=format-local:%Y%m%d%H%M"], check=True,
-                                capture_output=True, text=True, env={**os.environ, "TZ": "UTC"}).stdout.strip()
-        version = f"{release}+git{commit[:len('YYYYmmddHHMM.') + 8]}"
-        self.assertEqual(self.ok("version"), f"sluice {version}\n")
-        self.assertEqual(self.ok("--version"), f"sluice {version}\n")
+        version = self.ok("version")
+        self.assertEqual(self.ok("--version"), version)
+        date, commit = re.fullmatch(rf"sluice {release}\+git(\d{{12}})\.([0-9a-f]{{8}})\n", version).groups()
+
+        def version_of(commit):
+            stamp = subprocess.run(["git", "-C", SOURCE, "log", "-1", "--format=%cd.%H", "--date=format-local:%Y%m%d%H%M", commit], check=True,
+                                   capture_output=True, text=True, env={**os.environ, "TZ": "UTC"}).stdout
+            return stamp[:len("YYYYmmddHHMM.") + 8]
+
+        self.assertEqual(version_of(commit), f"{date}.{commit}")
         archive = os.path.join(self.directory, "archive")  # made by `git archive`, outside any checkout
         os.mkdir(archive)
         packed = subprocess.run(["git", "-C", SOURCE, "archive", "HEAD", "cmake", ".gitattributes"], check=True, capture_output=True).stdout
@@ -51,7 +56,7 @@ class Arguments(CommandLine):
         subprocess.run(["cmake", "-D", f"SOURCE={archive}", "-D", f"PROJECT={release}", "-D", f"OUTPUT={archive}/version.c",
                         "-P", f"{archive}/cmake/Version.cmake"], check=True)
         with open(os.path.join(archive, "version.c"), encoding="utf-8") as file:
-            self.assertIn(f'"{version}"', file.read())
+            self.assertIn(f'"{release}+git{version_of("HEAD")}"', file.read())
 
     def test_help(self):
         listing = self.ok("--help")
