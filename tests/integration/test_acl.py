@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -392,24 +393,13 @@ class Acl(SluiceCase):
                     self.assertRegex(code, rf"[\"']{part}[\"']", word)
 
 
-# The commands that query Redis as an operator, each with its variants. LETTER, NAME and WORKER stand for existing ones.
-TYPED = {
-    "submit": ("submit hello", "submit --wait hello"),
-    "get": ("get NAME", "get NAME --story", "get order-42", "get order-42 --story", "get ANSWERED", "get ANSWERED --story"),
-    "cancel": ("cancel NAME", "cancel order-42"),
-    "stats": ("stats", "stats --json"),
-    "top": ("top",),
-    "workers": ("workers list", "workers check", "workers quiet WORKER", "workers resume WORKER"),
-    "dead": ("dead list", "dead show LETTER", "dead requeue LETTER", "dead delete OTHER", "dead purge --all"),
-    "caps": ("caps", "caps --normal 100000"),
-    "pin": ("pin", "pin --precision f32", "pin --precision any"),
-    "pause": ("pause", "pause --for 30m --why reindexing"),
-    "resume": ("resume",),
-    "doctor": ("doctor",),
-}
-# Commands without Redis, a worker's (serve) or a producer's (embed --redis), and those with their own Redis (bench).
-OTHERS = {"serve", "live", "embed", "similar", "classify", "rerank", "model", "tokenize", "plan", "config", "bench engine", "bench e2e",
-          "version"}
+# What an operator types: the README's lines, in which ID is NAME, then these. LETTER, NAME and WORKER stand for existing ones.
+README = os.path.join(SOURCE, "README.md")
+TYPED = ("resume", "submit hello", "submit --wait hello", "get NAME", "get order-42", "get order-42 --story", "get ANSWERED", "get ANSWERED --story",
+         "cancel order-42", "stats --json", "workers check", "workers quiet WORKER", "workers resume WORKER", "dead show LETTER",
+         "dead requeue LETTER", "dead delete OTHER", "dead purge --all", "caps", "pin", "pin --precision any", "pause")
+# Commands with a worker's login, a producer's (embed --redis) or their own Redis (bench), and those that only read settings.
+OTHERS = {"serve", "embed", "plan", "config", "bench e2e"}
 # Commands that MONITOR does not show, and PING, which only people send.
 UNSEEN = {"CONFIG GET", "ACL DRYRUN", "PING"}
 
@@ -435,13 +425,21 @@ class Commands(Acl):
     """Compares the table of src/redis/rights.c, which the doctor, the workers and config/acl rely on, with what the
     commands send."""
 
-    def test_every_command_is_here(self):
+    def typed(self):
+        """The words of each command that queries Redis as an operator. All commands that take --redis are among them."""
+        with open(README, encoding="utf-8") as file:
+            block = re.search(r"(?ms)^(sluice top .*?)^```$", file.read())[1].replace(" ID ", " NAME ")
         listed = re.findall(r"^  ([a-z0-9 ]*[a-z0-9]) +[A-Z]", self.run_sluice("--help").stdout.decode(), re.MULTILINE)
-        self.assertEqual(set(listed), set(TYPED) | OTHERS)
+        wanted = {name for name in listed if b"\n  --redis " in self.run_sluice(*name.split(), "--help").stdout} - OTHERS
+        lines = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+        lines = [words for words in lines if words[0] in wanted] + [line.split() for line in TYPED]
+        self.assertEqual({words[0] for words in lines}, wanted)
+        return lines
 
     def test_an_operators_commands_send_what_the_table_says(self):
         """They send nothing else. They connect by TCP, so that MONITOR distinguishes them from the worker and the
         test."""
+        typed = self.typed()
         self.server.stop()
         port = self.server.start_on_tcp()
         self.client = self.server.client()
@@ -458,8 +456,8 @@ class Commands(Acl):
         self.client.xadd(key + "requests", {"text": "x", "delay": "60000", "id": "order-42"})
         self.wait_until(lambda: self.client.zcard(key + "later") == 2, "both to be parked")
         with self.server.client().monitor() as monitor:
-            for line in (line for lines in TYPED.values() for line in lines):
-                self.operate(f"redis://sluice-operator@127.0.0.1:{port}", [words.get(word, word) for word in line.split()])
+            for line in typed:
+                self.operate(f"redis://sluice-operator@127.0.0.1:{port}", [words.get(word, word) for word in line])
             self.operate(f"redis://sluice-operator@127.0.0.1:{port},127.0.0.1:{port}", ["resume"])  # ROLE
             self.server.client(db=1).hset(key + "meta", "model_id", "some model")
             self.operate(f"redis://sluice-operator@127.0.0.1:{port}/1", ["resume"])  # SELECT
