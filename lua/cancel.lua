@@ -25,6 +25,7 @@ local rep, HEX = string.rep, '[%da-f]'
 local PARENT = '^(' .. rep(HEX, 2) .. ')%-(' .. rep(HEX, 32) .. ')%-(' .. rep(HEX, 16) .. ')%-' .. rep(HEX, 2) .. '([!-~]*)$'
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local done_at = string.format('%.0f', now)
 
 -- include lib/names.lua
 -- include lib/trouble.lua
@@ -103,26 +104,39 @@ local function is_tracestate(text)
   return members <= 32
 end
 
+local function is_utf8(text)
+  local tail = '[\128-\191]'
+  for _, character in ipairs({'\240[\144-\191]' .. rep(tail, 2), '[\241-\243]' .. rep(tail, 3), '\244[\128-\143]' .. rep(tail, 2),
+    '\224[\160-\191]' .. tail, '\237[\128-\159]' .. tail, '[\225-\236\238\239]' .. rep(tail, 2), '[\194-\223]' .. tail}) do
+    text = string.gsub(text, character, ' ')
+  end
+  return not string.find(text, '[\128-\255]')
+end
+
 -- The fields that the reply echoes, each with its largest size in bytes; the last means nothing without the one before it.
-local ECHOES = {{'meta', 4096}, {'tenant', 64, function(text) return string.find(text, '^[%w._:%-]+$') end},
+local ECHOES = {{'meta', 4096, is_utf8}, {'tenant', 64, function(text) return string.find(text, '^[%w._:%-]+$') end},
                 {'traceparent', 256, is_traceparent}, {'tracestate', 512, is_tracestate}}
 
 local function write_reply(target, seen)
-  local before = try('HMGET', reply, 'entry', 'first_at')
-  if before.err and not string.find(before.err, '^WRONGTYPE') then error(before) end
-  if before[1] and newer(before[1], name, seen_at(before[1], before[2]), seen) then return end
+  local before = try('HGET', reply, 'info')
+  if type(before) == 'table' and not string.find(before.err, '^WRONGTYPE') then error(before) end
+  local owner, first_at = info_owner(type(before) == 'string' and before or '')
+  if owner and newer(owner, name, seen_at(owner, first_at), seen) then return end
   local seconds = string.match(target.ttl or '', '^%d+$') and tonumber(target.ttl) or 0
   local ttl = seconds >= 1 and seconds <= TTL_MAX_S and seconds * 1000 or default_ttl
-  call('DEL', reply)
-  call('HSET', reply, 'status', 'cancelled', 'id', given_id, 'entry', name, 'done_at', now)
-  if seen then call('HSET', reply, 'first_at', seen) end
+  local info = '{"entry":"' .. name .. (seen and '","first_at":' .. seen .. ',"done_at":' or '","done_at":') .. done_at
+  if given_id ~= name then info = info .. ',"id":' .. cjson.encode(given_id) end
   local kept = {}
   for _, echo in ipairs(ECHOES) do
     local field, most, is_good = unpack(echo)
     local value = target[field]
-    kept[field] = value and #value >= 1 and #value <= most and (not is_good or is_good(value))
-    if kept[field] and (field ~= 'tracestate' or kept.traceparent) then call('HSET', reply, field, value) end
+    kept[field] = value and #value >= 1 and #value <= most and is_good(value)
+    if kept[field] and (field ~= 'tracestate' or kept.traceparent) then
+      info = info .. ',"' .. field .. '":' .. cjson.encode(value)
+    end
   end
+  call('DEL', reply)
+  call('HSET', reply, 'status', 'cancelled', 'info', info .. '}')
   call('PEXPIRE', reply, ttl)
   return ttl
 end

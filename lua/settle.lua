@@ -3,15 +3,17 @@
 --
 -- KEYS  1 stream, 2 trouble, 3 dead, 4 meta, then the reply key of each entry, then for each entry its wake key or its
 --       results:<name> if it notifies, and its stage key if its reply is staged
--- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, 5 the lowest and 6 the highest of their ids, 7 how many of their
---       vectors go into another hash, too, for each of these: number of the entry from 1 on, key, field. The key is none of
---       KEYS: where the worker has no right to it, Redis would refuse the whole call. Then for each entry:
+-- ARGV  1 consumer, 2 the members of `info` that all results share, each after a comma, 3 number of entries, 4 the lowest and
+--       5 the highest of their ids, 6 how many of their vectors go into another hash, too, for each of these: number of the
+--       entry from 1 on, key, field. The key is none of KEYS: where the worker has no right to it, Redis would refuse the whole
+--       call. Then for each entry:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
---         unix ms of the first submission (0: the name's), ms since the compute began, n, and n strings: field, value, ...
---         n is 0 if they are staged: the caller has written them to a hash, beside status, entry, model and revision,
---         in the same transaction, and deletes it there after this call if it has not become the reply. A large vector
---         bypasses the script, because Lua hashes every byte of an argument
+--         unix ms of the first submission (0: the name's), ms since the compute began, the other members of its `info`, each
+--         after a comma, n, and n strings: field, value, ... (the result, or code and message)
+--         n is 0 if the result is staged: the caller has written it to a hash, beside the status, in the same transaction, and
+--         deletes it there after this call if it has not become the reply. A large vector bypasses the script, because Lua
+--         hashes every byte of an argument
 --       kind  done   a vector, from any worker that has one: it is the same vector
 --             error  refused before it started, by any holder
 --             fail   failed after the start: only the entry's owner may say so
@@ -39,7 +41,7 @@ local RESULTS_LENGTH, DAY_MS, WAKES = 100000, 86400000, 16
 -- include lib/call.lua
 
 local stream, trouble, dead, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local consumer, model, revision, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local consumer, of_model, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local done_at = string.format('%.0f', now) -- Redis formats a number anew in each command, and slowly
@@ -120,8 +122,8 @@ local function trim_bytes(last)
 end
 
 -- Keeps a dead letter and returns its id: what the reply says, each field with `_` before it, then the request's own fields.
-local function bury(id, name, first, last)
-  local letter = {'_entry', name}
+local function bury(id, name, info, first, last)
+  local letter = {'_entry', name, '_info', '{' .. string.sub(info, 2) .. '}'}
   for i = first, last, 2 do
     letter[#letter + 1] = '_' .. ARGV[i]
     letter[#letter + 1] = ARGV[i + 1]
@@ -147,30 +149,32 @@ local function id_of(reply)
   return string.match(reply, ':reply:(.*)$')
 end
 
--- Writes the vector of a reply into the hash that ARGV[at] names. If that fails, only the reply says why.
-local function write_into(at, reply)
-  local written = redis.pcall('HSET', ARGV[at], ARGV[at + 1], call('HGET', reply, 'embedding'))
-  if type(written) == 'table' and written.err then call('HSET', reply, 'into_error', written.err) end
+-- Writes the vector of a result into the hash that ARGV[at] names. If that fails, returns why, for its `info`.
+local function write_into(at, vector)
+  local written = redis.pcall('HSET', ARGV[at], ARGV[at + 1], vector)
+  if type(written) ~= 'table' or not written.err then return '' end
+  return ',"into_error":' .. cjson.encode((string.gsub(written.err, '[\128-\255]', '?')))
 end
 
-local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first, last, seen)
+-- `info` begins with what info_owner (lib/names) reads again.
+local function write_reply(fresh, stage, key, kind, id, name, ttl, since, info, first, last, seen, into)
   if stage then call('RENAME', stage, key) end
-  local buried = kind == 'dead' and bury(id, name, first, last)
-  if not fresh and not stage then call('DEL', key) end
+  local head = '{"entry":"' .. name .. (seen and '","first_at":' .. seen .. ',"done_at":' or '","done_at":') .. done_at
   if kind == 'done' then
     local queued = now - since
     queued = queued > 0 and string.format('%d', queued) or '0'
-    if stage then
-      call('HSET', key, 'done_at', done_at, 'queued_ms', queued)
-    else
-      call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision,
-        'done_at', done_at, 'queued_ms', queued, unpack(ARGV, first, last))
-    end
+    local failed = into and write_into(into, stage and call('HGET', key, 'embedding') or ARGV[first + 1]) or ''
+    info = head .. ',"queued_ms":' .. queued .. info .. of_model .. failed .. '}'
   else
-    call('HSET', key, 'status', 'error', 'id', id_of(key), 'entry', name, 'done_at', done_at, unpack(ARGV, first, last))
-    if buried then call('HSET', key, 'dead', buried) end
+    local buried = kind == 'dead' and bury(id, name, info, first, last)
+    info = head .. info .. (buried and ',"dead":"' .. buried .. '"}' or '}')
   end
-  if seen then call('HSET', key, 'first_at', seen) end
+  if stage then
+    call('HSET', key, 'info', info)
+  else
+    if not fresh then call('DEL', key) end
+    call('HSET', key, 'status', kind == 'done' and kind or 'error', 'info', info, unpack(ARGV, first, last))
+  end
   call('PEXPIRE', key, ttl)
 end
 
@@ -186,7 +190,7 @@ end
 
 -- Usually all entries are pending with the caller, and few others are between them: one look at all saves one at each.
 local ours = {}
-for _, pending in ipairs(call('XPENDING', stream, 'sluice', ARGV[5], ARGV[6], 2 * count, consumer)) do
+for _, pending in ipairs(call('XPENDING', stream, 'sluice', ARGV[4], ARGV[5], 2 * count, consumer)) do
   ours[pending[1]] = true
 end
 
@@ -215,12 +219,12 @@ end
 local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
 
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
-local argument, extra, into = 8 + 3 * ARGV[7], 4 + count, {}
-for at = 8, argument - 1, 3 do into[tonumber(ARGV[at])] = at + 1 end
+local argument, extra, into = 7 + 3 * ARGV[6], 4 + count, {}
+for at = 7, argument - 1, 3 do into[tonumber(ARGV[at])] = at + 1 end
 for entry = 1, count do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
-  local notify, first = ARGV[argument + 4], argument + 9
-  local last = argument + 8 + ARGV[argument + 8]
+  local notify, info, first = ARGV[argument + 4], ARGV[argument + 8], argument + 10
+  local last = argument + 9 + ARGV[argument + 9]
   local reply, other, stage = KEYS[4 + entry], nil, nil
   if notify ~= '0' then
     extra = extra + 1
@@ -233,21 +237,22 @@ for entry = 1, count do
   local result = refusal(id, kind, name, ARGV[argument + 5] == '1')
   if not result then
     local fresh = none_there and not written[reply]
-    local before = not fresh and try('HMGET', reply, 'entry', 'first_at')
+    local before = not fresh and try('HGET', reply, 'info')
     written[reply] = true
-    local entry = nil -- the name in the reply that is there
-    if before and before.err then
+    local owner, first_at = nil, nil -- the name in the reply that is there
+    if type(before) == 'table' then
       if not string.find(before.err, '^WRONGTYPE') then return before end
     elseif before then
-      entry = before[1]
+      owner, first_at = info_owner(before)
     end
     local seen = seen_at(name, ARGV[argument + 6])
-    if entry and newer(entry, name, seen_at(entry, before[2]), seen) then
+    if owner and newer(owner, name, seen_at(owner, first_at), seen) then
       result = 2
     else
       result = 1
-      if kind ~= 'gone' or entry ~= name then -- a gone message whose reply is there was finished: the reply stays
-        write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last, seen)
+      if kind ~= 'gone' or owner ~= name then -- a gone message whose reply is there was finished: the reply stays
+        write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], info, first, last, seen,
+          into[entry])
       end
     end
   end
@@ -258,7 +263,6 @@ for entry = 1, count do
       tellings[#tellings + 1] = {other, id_of(reply), kind == 'done' and kind or 'error', name}
     end
   end
-  if into[entry] and result == 1 then write_into(into[entry], reply) end
   results[entry] = result
   argument = last + 1
 end

@@ -21,6 +21,13 @@ local function seen_at(name, first)
   return first ~= string.match(name, '(%d+)%-%d+$') and first or nil
 end
 
+-- Returns the name of the request that a reply is of, and its `first_at`, from `info`: they are its first members, and a name
+-- has nothing to escape.
+local function info_owner(info)
+  local name, rest = string.match(info, '^{"entry":"([%l%d:-]+)"()')
+  if name then return name, string.match(info, '^,"first_at":(%d+)', rest) end
+end
+
 -- Is the request with this name younger than that one? By time, sequence, then class. Numbers stay decimal text without
 -- leading zeros: a sequence number may not fit into a double.
 --   seen, than_seen  as seen_at says; such a request is older than one that got its id from Redis in the same ms

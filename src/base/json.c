@@ -195,6 +195,55 @@ bool buffer_json_decode(struct buffer *to, const char *bytes, size_t length)
     return true;
 }
 
+bool json_member(const char *object, size_t length, const char *name, const char **value, size_t *value_length)
+{
+    struct lexer lexer = {object, object ? object + length : NULL};
+    const char *key;
+    size_t key_length;
+    lexer_skip_space(&lexer);
+    if (!lexer_take(&lexer, '{')) { return false; }
+    do {
+        lexer_skip_space(&lexer);
+        if (!lexer_take(&lexer, '"') || !lexer_string(&lexer, &key, &key_length)) { return false; }
+        lexer_skip_space(&lexer);
+        if (!lexer_take(&lexer, ':')) { return false; }
+        lexer_skip_space(&lexer);
+        *value = lexer.at;
+        if (!lexer_value(&lexer, 1)) { return false; }
+        *value_length = (size_t)(lexer.at - *value);
+        if (key_length == strlen(name) && memcmp(key, name, key_length) == 0) { return true; }
+        lexer_skip_space(&lexer);
+    } while (lexer_take(&lexer, ','));
+    return false;
+}
+
+bool json_member_text(const char *object, size_t length, const char *name, char *text, size_t size)
+{
+    const char *value;
+    size_t value_length;
+    struct buffer decoded = {0};
+    text[0] = '\0';
+    if (!json_member(object, length, name, &value, &value_length)) { return false; }
+    if (value[0] == '"') {
+        (void)buffer_json_decode(&decoded, value + 1, value_length - 2);
+    } else {
+        buffer_append(&decoded, value, value_length);
+    }
+    size_t kept = decoded.length < size ? decoded.length : size - 1;
+    if (kept > 0) { memcpy(text, decoded.data, kept); }
+    text[kept] = '\0';
+    buffer_free(&decoded);
+    return true;
+}
+
+bool json_member_number(const char *object, size_t length, const char *name, uint64_t *number)
+{
+    char text[24];
+    bool there = json_member_text(object, length, name, text, sizeof text) && text[0] >= '0' && text[0] <= '9';
+    *number = there ? strtoull(text, NULL, 10) : 0;
+    return there;
+}
+
 static void put_escape(struct buffer *to, unsigned char c)
 {
     static const char letters[] = "\"\\bfnrt", meanings[] = "\"\\\b\f\n\r\t";

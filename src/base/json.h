@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buffer.h"
 #include "base/err.h"
@@ -52,6 +53,17 @@ enum json_escape lexer_read_escape(struct lexer *lexer, char utf8[4], size_t *le
 /* Decodes a string and appends it; `bytes` are those between the quotes, valid UTF-8. False when an escape is unknown
  * or a surrogate has no pair; the content is then incomplete. */
 bool buffer_json_decode(struct buffer *to, const char *bytes, size_t length);
+
+/* Finds a member of an object, not of those inside it; `*value` [*value_length] are the bytes of its value. NULL is an
+ * empty object. False: it has no such member, or is not an object up to there. If names are equal, the first counts. */
+bool json_member(const char *object, size_t length, const char *name, const char **value, size_t *value_length);
+
+/* Reads a member that is a number from 0 to 2^64 - 1; a fraction is cut off. False, and 0: there is none. */
+bool json_member_number(const char *object, size_t length, const char *name, uint64_t *number);
+
+/* Copies a member: a string is decoded, any other value is copied as it is. Shapes: text [size]; what does not fit is
+ * cut off. False, and "": there is no such member. */
+bool json_member_text(const char *object, size_t length, const char *name, char *text, size_t size);
 
 /* Appends bytes as a string with quotes; bytes that are not UTF-8 become U+FFFD. */
 void buffer_json_string(struct buffer *to, const char *bytes, size_t length);

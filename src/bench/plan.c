@@ -24,7 +24,7 @@ const char *const limit_names[LIMITS] = {"engine", "redis", "memory"};
 static const double busy_most = 0.97;
 
 /* Bytes of a reply in Redis in addition to its vector: docs/scale.md. */
-static const double reply_keys = 1300;
+static const double reply_keys = 850;
 
 static double redis_most(const struct load_plan *plan)
 {

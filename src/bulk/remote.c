@@ -67,27 +67,32 @@ struct remote {
 };
 
 /* The fields of a reply that are asked for, in this order. */
-enum field {
-    STATUS_FIELD,
-    CODE,
-    MESSAGE,
-    INDEX,
-    RETRYABLE,
-    RETRY_AFTER,
-    DIM,
-    TOKENS,
-    COUNT,
-    EMBEDDING,
-    MODEL,
-    REVISION,
-    PRECISION,
-    TRUNCATED,
-    FIELDS
-};
+enum field { STATUS_FIELD, CODE, MESSAGE, EMBEDDING, INFO, FIELDS };
 
 static uint64_t number_of(const struct resp_value *value)
 {
     return value->bytes ? strtoull(value->bytes, NULL, 10) : 0;
+}
+
+/* A number in `info` of a reply; 0: it has none. */
+static uint64_t info_number(const struct resp_value *items, const char *name)
+{
+    uint64_t number;
+    (void)json_member_number(items[INFO].bytes, items[INFO].length, name, &number);
+    return number;
+}
+
+/* Returns whether `info` says `name: true`. */
+static bool info_true(const struct resp_value *items, const char *name)
+{
+    char text[8];
+    return json_member_text(items[INFO].bytes, items[INFO].length, name, text, sizeof text) &&
+           strcmp(text, "true") == 0;
+}
+
+static void info_text(const struct resp_value *items, const char *name, char *to, size_t size)
+{
+    (void)json_member_text(items[INFO].bytes, items[INFO].length, name, to, size);
 }
 
 /* --- Commands to Redis. Each function sends one, whose answer the caller receives. --- */
@@ -148,9 +153,7 @@ static enum status ask_reply(const struct remote_options *options, struct client
 {
     char key[KEY_MAX];
     snprintf(key, sizeof key, "sluice:{%s}:reply:%.63s", options->queue, id);
-    const char *const words[] = {"HMGET",          key,        "status", "code",  "message",   "index", "retryable",
-                                 "retry_after_ms", "dim",      "tokens", "count", "embedding", "model", "revision",
-                                 "precision",      "truncated"};
+    const char *const words[] = {"HMGET", key, "status", "code", "message", "embedding", "info"};
     _Static_assert(sizeof words / sizeof words[0] == FIELDS + 2, "a word for each field");
     return client_send(client, FIELDS + 2, words, NULL, 0, err);
 }
@@ -231,10 +234,13 @@ static enum effect again(struct slot *slot, uint64_t due_ms)
 static enum effect take_vectors(struct slot *slot, const struct resp_value *items, uint32_t dim)
 {
     size_t row_bytes = dim * sizeof(float);
-    if (number_of(&items[DIM]) != dim) {
-        return stop_slot(slot, STATUS_BAD_INPUT, "answers with vectors of another dimension", &items[DIM]);
+    if (info_number(items, "dim") != dim) {
+        char found[24];
+        info_text(items, "dim", found, sizeof found);
+        return stop_slot(slot, STATUS_BAD_INPUT, "answers with vectors of another dimension",
+                         &(struct resp_value){.bytes = found});
     }
-    if (number_of(&items[COUNT]) != slot->count || !items[EMBEDDING].bytes ||
+    if (info_number(items, "count") != slot->count || !items[EMBEDDING].bytes ||
         items[EMBEDDING].length != slot->count * row_bytes) {
         return stop_slot(slot, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
     }
@@ -242,8 +248,8 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
         piece_put_vector(slot->batch, slot->batch->pieces[slot->rows[i]].piece, items[EMBEDDING].bytes + i * row_bytes,
                          false);
     }
-    slot->batch->tokens += (uint32_t)number_of(&items[TOKENS]);
-    slot->batch->cut += resp_equals(&items[TRUNCATED], "1");
+    slot->batch->tokens += (uint32_t)info_number(items, "tokens");
+    slot->batch->cut += info_true(items, "truncated");
     return ENDED;
 }
 
@@ -277,21 +283,20 @@ static enum effect take_error(struct remote *remote, struct slot *slot, const st
     static const char *const together[] = {"too_large", "too_many_inputs", "poison", NULL};
     static const char *const row[] = {"too_long", "too_large", "bad_utf8", "non_finite", "poison", NULL};
     const struct resp_value *code = &items[CODE];
-    uint64_t index = number_of(&items[INDEX]);
+    uint64_t index;
+    bool indexed = json_member_number(items[INFO].bytes, items[INFO].length, "index", &index);
     if (resp_equals(code, "queue_full")) {
-        uint64_t wait_ms = number_of(&items[RETRY_AFTER]);
+        uint64_t wait_ms = info_number(items, "retry_after_ms");
         shrink(remote);
         return again(slot, now_ms + (wait_ms > AGAIN_MS ? wait_ms : AGAIN_MS));
     }
-    if (items[INDEX].bytes && index < slot->count && any_of(code, row)) {
-        return drop_row(remote, slot, (uint32_t)index, code);
-    }
+    if (indexed && index < slot->count && any_of(code, row)) { return drop_row(remote, slot, (uint32_t)index, code); }
     if (slot->count > 1 && any_of(code, together)) {
         slot->batch->halve = true;
         return ENDED;
     }
     if (slot->count == 1 && any_of(code, row)) { return drop_row(remote, slot, 0, code); }
-    bool retryable = resp_equals(&items[RETRYABLE], "1");
+    bool retryable = info_true(items, "retryable");
     if (retryable && ++slot->failures < TRIES) { return again(slot, now_ms + AGAIN_MS * slot->failures); }
     return stop_slot(slot, retryable ? STATUS_UNAVAILABLE : STATUS_BAD_INPUT, "answered with an error",
                      &items[MESSAGE]);
@@ -598,15 +603,10 @@ enum status remote_open(const struct remote_options *options, struct executor **
 
 /* --- The probe: a queue's `meta` says which model it has, but not its dimension; the first reply does. --- */
 
-static void copy_value(const struct resp_value *value, const char *otherwise, char *to, size_t size)
-{
-    snprintf(to, size, "%s", value->bytes ? value->bytes : otherwise);
-}
-
 static enum status read_facts(const struct resp_value *items, const char *queue, struct remote_facts *out,
                               struct err *err)
 {
-    uint64_t dim = number_of(&items[DIM]);
+    uint64_t dim = info_number(items, "dim");
     if (dim == 0 || dim > 1 << 16 || items[EMBEDDING].length != dim * sizeof(float)) {
         return err_set(err, STATUS_INTERNAL, "queue %s answered with a reply that is no vector", queue);
     }
@@ -618,9 +618,10 @@ static enum status read_facts(const struct resp_value *items, const char *queue,
     }
     out->dim = (uint32_t)dim;
     out->normalized = fabs(square - 1) < 1e-3;
-    copy_value(&items[MODEL], "", out->model, sizeof out->model);
-    copy_value(&items[REVISION], "", out->revision, sizeof out->revision);
-    copy_value(&items[PRECISION], "f32", out->precision, sizeof out->precision);
+    info_text(items, "model", out->model, sizeof out->model);
+    info_text(items, "revision", out->revision, sizeof out->revision);
+    info_text(items, "precision", out->precision, sizeof out->precision);
+    if (out->precision[0] == '\0') { memcpy(out->precision, "f32", sizeof "f32"); }
     return STATUS_OK;
 }
 
@@ -650,7 +651,7 @@ static enum status probe(const struct remote_options *options, struct client *cl
         return err_set(err, STATUS_UNAVAILABLE, "queue %s has no model yet: no worker has ever joined it",
                        options->queue);
     }
-    copy_value(&reply->items[0], "", out->model_id, sizeof out->model_id);
+    snprintf(out->model_id, sizeof out->model_id, "%s", reply->items[0].bytes);
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
         return err_set_errno(err, "no random number to be had");
     }

@@ -65,8 +65,7 @@ static enum status list_letter(void *context, const struct letter *letter, struc
     putchar(' ');
     print_field(letter, "id", 16);
     putchar(' ');
-    print_field(letter, "_attempts", 0);
-    printf(" attempts, %s ago: ", duration_format(letter->age_ms, age));
+    printf("%" PRIu64 " attempts, %s ago: ", letter_attempts(letter), duration_format(letter->age_ms, age));
     print_field(letter, "_message", 0);
     putchar('\n');
     return STATUS_OK;

@@ -223,8 +223,10 @@ static enum status wait_reply(struct submission *submission, const char *name, s
     TRY(wait_token(submission, name, &told, err));
     session_key(&submission->session, "reply:", id, key);
     TRY(SESSION_ASK(&submission->session, &reply, err, "HGETALL", key));
-    const struct resp_value *of = resp_field(reply, "entry"), *end = resp_field(reply, "status");
-    if (!end || (!told && (!of || !resp_equals(of, name)))) {
+    const struct resp_value *end = resp_field(reply, "status"), *info = resp_field(reply, "info");
+    char entry[REQUEST_NAME_MAX] = "";
+    if (info) { (void)json_member_text(info->bytes, info->length, "entry", entry, sizeof entry); }
+    if (!end || (!told && strcmp(entry, name) != 0)) {
         return err_set(err, STATUS_TIMEOUT,
                        "no reply for %s within %lld s; is a daemon running on queue %s, neither quiet nor paused? "
                        "(sluice get %s asks again)",

@@ -116,23 +116,27 @@ void answer_put_workers(struct buffer *to, const struct session *session, const 
 
 /* ---- dead letters and requests ---- */
 
+static void put_letter_field(struct buffer *to, const struct letter *letter, const char *name, const char *field)
+{
+    const struct resp_value *value = resp_field(letter->fields, field);
+    if (value && value->bytes && value->length > 0) {
+        buffer_json(to, ",%s:%.*s", name, (int)value->length, value->bytes);
+    } else {
+        buffer_json(to, ",%s:null", name);
+    }
+}
+
 void answer_put_letter(struct buffer *to, const struct session *session, const struct letter *letter)
 {
-    static const char *const fields[] = {"code", "entry", "id", "tenant", "attempts", "message"};
+    char tenant[TENANT_MAX + 1];
+    letter_info(letter, "tenant", tenant, sizeof tenant);
     buffer_json(to, "{'queue':%s,'letter':%s", session->queue, letter->id);
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "%s%s", strcmp(fields[i], "id") == 0 ? "" : "_", fields[i]);
-        const struct resp_value *value = resp_field(letter->fields, name);
-        if (strcmp(fields[i], "attempts") == 0) {
-            buffer_json(to, ",'attempts':%llu,'age_ms':%" PRIu64, strtoull(session_text(value), NULL, 10),
-                        letter->age_ms);
-        } else if (value && value->bytes && value->length > 0) {
-            buffer_json(to, ",%s:%.*s", fields[i], (int)value->length, value->bytes);
-        } else {
-            buffer_json(to, ",%s:null", fields[i]);
-        }
-    }
+    put_letter_field(to, letter, "code", "_code");
+    put_letter_field(to, letter, "entry", "_entry");
+    put_letter_field(to, letter, "id", "id");
+    buffer_json(to, ",'tenant':%s,'attempts':%" PRIu64 ",'age_ms':%" PRIu64, tenant, letter_attempts(letter),
+                letter->age_ms);
+    put_letter_field(to, letter, "message", "_message");
     buffer_json(to, "}");
 }
 
@@ -171,21 +175,25 @@ static bool is_json_array(const struct resp_value *value)
 
 /* Numbers per text in a reply to several texts (packed bits are fewer than `dim`); 0 in a reply to one text, and for
  * scores. */
-static size_t numbers_per_text(const struct resp_value *reply, size_t numbers)
+static size_t numbers_per_text(const struct resp_value *info, size_t numbers)
 {
-    const struct resp_value *count = resp_field(reply, "count");
-    size_t texts = !count || !count->bytes || !resp_field(reply, "dim") ? 0 : strtoul(count->bytes, NULL, 10);
-    return texts == 0 ? 0 : numbers / texts;
+    uint64_t texts = 0, dim;
+    bool vectors = info && json_member_number(info->bytes, info->length, "dim", &dim) &&
+                   json_member_number(info->bytes, info->length, "count", &texts);
+    return !vectors || texts == 0 ? 0 : numbers / texts;
 }
 
 /* Writes embedding or scores of a reply, whatever their encoding, as a JSON array of numbers; an embedding of several
  * texts (with a `count`) becomes an array of arrays. Errors: STATUS_BAD_INPUT if it does not match the reply's
- * `encoding` and `dim`; STATUS_NO_MEMORY. */
+ * `encoding`; STATUS_NO_MEMORY. */
 static enum status put_numbers(struct buffer *to, const struct resp_value *reply, const struct resp_value *value,
                                struct err *err)
 {
-    const struct resp_value *named = resp_field(reply, "encoding");
-    const char *encoding = !named || !named->bytes ? "json" : named->bytes;
+    const struct resp_value *info = resp_field(reply, "info");
+    char encoding[16];
+    if (!info || !json_member_text(info->bytes, info->length, "encoding", encoding, sizeof encoding)) {
+        memcpy(encoding, "json", sizeof "json");
+    }
     struct buffer floats = {0};
     if (strcmp(encoding, "json") == 0 && is_json_array(value)) {
         buffer_append(to, value->bytes, value->length);
@@ -199,20 +207,10 @@ static enum status put_numbers(struct buffer *to, const struct resp_value *reply
         status = err_set(err, STATUS_BAD_INPUT, "it is not what its encoding %.20s says", encoding);
     } else {
         size_t numbers = floats.length / sizeof(float);
-        status = put_floats(to, (const void *)floats.data, numbers, numbers_per_text(reply, numbers), err);
+        status = put_floats(to, (const void *)floats.data, numbers, numbers_per_text(info, numbers), err);
     }
     buffer_free(&floats);
     return status;
-}
-
-/* True if it can be printed unquoted: digits with at most one point between them. */
-static bool is_plain_number(const struct resp_value *value)
-{
-    static const char digits[] = "0123456789";
-    const char *text = value->bytes;
-    size_t whole = strspn(text, digits), fraction = text[whole] == '.' ? 1 + strspn(text + whole + 1, digits) : 0;
-    bool leading_zero = whole > 1 && text[0] == '0';
-    return whole > 0 && fraction != 1 && whole + fraction == value->length && !leading_zero;
 }
 
 static bool is_any(const struct resp_value *value, const char *const *names)
@@ -225,19 +223,13 @@ static bool is_any(const struct resp_value *value, const char *const *names)
 static enum status put_reply_field(struct buffer *to, const struct resp_value *reply, const struct resp_value *name,
                                    const struct resp_value *value, bool numbers, struct err *err)
 {
-    static const char *const counts[] = {"dim",      "tokens", "queued_ms", "compute_ms", "done_at",        "truncated",
-                                         "attempts", "count",  "retryable", "index",      "retry_after_ms", NULL};
-    static const char *const json[] = {"labels", "top", NULL};
+    static const char *const json[] = {"labels", "top", "info", NULL};
     if (numbers) { return put_numbers(to, reply, value, err); }
     if (is_any(name, json)) {
         return buffer_json_value(to, value->bytes, value->length) ? STATUS_OK
                                                                   : err_set(err, STATUS_BAD_INPUT, "it is not JSON");
     }
-    if (is_any(name, counts) && is_plain_number(value)) {
-        buffer_append(to, value->bytes, value->length);
-    } else {
-        buffer_json(to, "%.*s", (int)value->length, value->bytes);
-    }
+    buffer_json(to, "%.*s", (int)value->length, value->bytes);
     return STATUS_OK;
 }
 
@@ -251,7 +243,6 @@ enum status answer_put_reply(struct buffer *to, const char *id, const struct res
         if (!name->bytes || !value->bytes || (!numbers && !utf8_valid(value->bytes, value->length))) {
             return err_set(err, STATUS_BAD_INPUT, "%s: this is not a reply of Sluice", id);
         }
-        if (resp_equals(name, "id")) { continue; }
         buffer_json(to, ",%.*s:", (int)name->length, name->bytes);
         if (put_reply_field(to, reply, name, value, numbers, err) != STATUS_OK) {
             return err_prefix(err, "%s: %s", id, name->bytes);

@@ -26,9 +26,9 @@ void answer_put_letter(struct buffer *to, const struct session *session, const s
 /* Writes where a request without a reply is. */
 void answer_put_place(struct buffer *to, const char *id, const struct place *place);
 
-/* Writes an object: {"id": ..., every field of the reply}. Vectors and scores are arrays of numbers, labels and
- * the best documents the JSON that they are, counts are numbers, the rest are strings. Errors: STATUS_BAD_INPUT if the
- * answer is not a reply of Sluice. */
+/* Writes an object: {"id": ..., every field of the reply}. Vectors and scores are arrays of numbers, labels, the best
+ * documents and `info` the JSON that they are, the rest are strings. Errors: STATUS_BAD_INPUT if the answer is not a
+ * reply of Sluice. */
 MUST_CHECK enum status answer_put_reply(struct buffer *to, const char *id, const struct resp_value *reply,
                                         struct err *err);
 

@@ -5,7 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "schedule/request.h"
+
+void letter_info(const struct letter *letter, const char *name, char *text, size_t size)
+{
+    const struct resp_value *info = resp_field(letter->fields, "_info");
+    (void)json_member_text(info ? info->bytes : NULL, info ? info->length : 0, name, text, size);
+}
+
+uint64_t letter_attempts(const struct letter *letter)
+{
+    const struct resp_value *info = resp_field(letter->fields, "_info");
+    uint64_t attempts;
+    (void)json_member_number(info ? info->bytes : NULL, info ? info->length : 0, "attempts", &attempts);
+    return attempts;
+}
 
 static bool field_is(const struct letter *letter, const char *name, const char *wanted)
 {
@@ -24,9 +39,11 @@ static bool has_bytes(const struct letter *letter, const char *search)
 
 static bool passes_filter(const struct letter *letter, const struct letter_filter *filter)
 {
+    char id[REQUEST_ID_MAX + 2];
     if (filter->code && !field_is(letter, "_code", filter->code)) { return false; }
     if (filter->search && !has_bytes(letter, filter->search)) { return false; }
-    return !filter->id || field_is(letter, "id", filter->id) || field_is(letter, "_id", filter->id) ||
+    letter_info(letter, "id", id, sizeof id);
+    return !filter->id || field_is(letter, "id", filter->id) || strcmp(id, filter->id) == 0 ||
            field_is(letter, "_entry", filter->id);
 }
 

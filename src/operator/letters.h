@@ -24,6 +24,12 @@ struct letter {
     uint64_t age_ms;
 };
 
+/* Copies a member of the letter's `_info`; "" if it has none. Shapes: text [size]. */
+void letter_info(const struct letter *letter, const char *name, char *text, size_t size);
+
+/* The number of runs that its `_info` says; 0: none. */
+uint64_t letter_attempts(const struct letter *letter);
+
 enum { LETTER_PAGE = 100, LETTER_CURSOR = 64 };
 
 typedef enum status letter_visit_fn(void *context, const struct letter *letter, struct err *err);

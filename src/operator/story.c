@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "operator/heartbeats.h"
 #include "redis/queue_names.h"
@@ -43,6 +44,22 @@ static void keep_printable(char *to, size_t size, const struct resp_value *value
     }
 }
 
+/* A number among the members of `info`; 0: it has none. */
+static uint64_t member_number(const struct resp_value *info, const char *name)
+{
+    uint64_t number;
+    (void)json_member_number(info ? info->bytes : NULL, info ? info->length : 0, name, &number);
+    return number;
+}
+
+/* Copies a member of `info` as keep_printable does. */
+static void keep_member(char *to, size_t size, const struct resp_value *info, const char *name)
+{
+    char text[STORY_TEXT];
+    (void)json_member_text(info ? info->bytes : NULL, info ? info->length : 0, name, text, sizeof text);
+    keep_printable(to, size, &(struct resp_value){.bytes = text, .length = strlen(text)});
+}
+
 static bool take_name(struct story *story, const char *name)
 {
     if (!request_name_parse(name, strlen(name), &story->class, &story->entry)) { return false; }
@@ -74,28 +91,29 @@ static enum status read_reply(struct session *session, const char *id, struct st
     char key[SESSION_KEY];
     const struct resp_value *reply;
     struct entry_id letter;
-    TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "reply:", id, key), "status", "entry",
-                    "first_at", "done_at", "tenant", "queued_ms", "compute_ms", "code", "message", "attempts", "dead",
-                    "ignored"));
+    TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "reply:", id, key), "status", "code", "message",
+                    "info"));
     const char *status = session_text(item_at(reply, 0));
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         if (strcmp(status, ends[i]) == 0) { story->status = ends[i]; }
     }
     if (status[0] == '\0') { return STATUS_OK; }
-    (void)take_name(story, session_text(item_at(reply, 1)));
-    uint64_t first_ms = number_of(item_at(reply, 2));
+    keep_printable(story->code, sizeof story->code, item_at(reply, 1));
+    keep_printable(story->message, sizeof story->message, item_at(reply, 2));
+    const struct resp_value *info = item_at(reply, 3);
+    char name[REQUEST_NAME_MAX], dead[ENTRY_ID_TEXT];
+    keep_member(name, sizeof name, info, "entry");
+    (void)take_name(story, name);
+    uint64_t first_ms = member_number(info, "first_at");
     story->first_ms = first_ms > 1 ? first_ms : story->first_ms; /* 1: cancelled, and not known */
-    story->done_ms = number_of(item_at(reply, 3));
-    keep_printable(story->tenant, sizeof story->tenant, item_at(reply, 4));
-    keep_printable(story->queued_ms, sizeof story->queued_ms, item_at(reply, 5));
-    keep_printable(story->compute_ms, sizeof story->compute_ms, item_at(reply, 6));
-    keep_printable(story->code, sizeof story->code, item_at(reply, 7));
-    keep_printable(story->message, sizeof story->message, item_at(reply, 8));
-    story->attempts = (unsigned long)number_of(item_at(reply, 9));
-    if (resp_entry_id(item_at(reply, 10), &letter)) {
-        keep_printable(story->letter, sizeof story->letter, item_at(reply, 10));
-    }
-    keep_printable(story->ignored, sizeof story->ignored, item_at(reply, 11));
+    story->done_ms = member_number(info, "done_at");
+    story->attempts = (unsigned long)member_number(info, "attempts");
+    keep_member(story->tenant, sizeof story->tenant, info, "tenant");
+    keep_member(story->queued_ms, sizeof story->queued_ms, info, "queued_ms");
+    keep_member(story->compute_ms, sizeof story->compute_ms, info, "compute_ms");
+    keep_member(story->ignored, sizeof story->ignored, info, "ignored");
+    keep_member(dead, sizeof dead, info, "dead");
+    if (entry_id_parse(dead, strlen(dead), &letter)) { memcpy(story->letter, dead, sizeof dead); }
     TRY(ASK_IF(session, &reply, err, "PTTL", key));
     story->expires_ms = number_of(reply) > 0 ? story->now_ms + number_of(reply) : 0;
     if (story->letter[0] == '\0') { return STATUS_OK; }
@@ -222,8 +240,8 @@ static void take_letter(struct story *story, const struct resp_value *id, const 
     keep_printable(story->letter, sizeof story->letter, id);
     keep_printable(story->code, sizeof story->code, resp_field(fields, "_code"));
     keep_printable(story->message, sizeof story->message, resp_field(fields, "_message"));
-    keep_printable(story->tenant, sizeof story->tenant, resp_field(fields, "_tenant"));
-    story->attempts = (unsigned long)number_of(resp_field(fields, "_attempts"));
+    keep_member(story->tenant, sizeof story->tenant, resp_field(fields, "_info"), "tenant");
+    story->attempts = (unsigned long)member_number(resp_field(fields, "_info"), "attempts");
 }
 
 /* Looks for the request among dead letters; if it died more than once, the last time counts. */

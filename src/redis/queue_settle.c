@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "redis/queue_cancel.h"
 #include "redis/queue_ends.h"
-#include "schedule/encodings.h"
 #include "schedule/reply.h"
 
 enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };
@@ -32,75 +31,33 @@ static const char *kind_of(const struct request *request)
                                                        : "error";
 }
 
-static void add_result(const struct queue *queue, struct command *command, const struct request *request)
+/* Adds what buffers hold that only this command needs. */
+static void add_buffer(struct command *command, struct buffer *buffer)
 {
-    uint64_t tokens = 0;
-    bool truncated = false;
-    char compute_ms[32];
-    for (uint32_t i = 0; i < request->row_count; i++) {
-        tokens += request->rows[i].tokens;
-        truncated = truncated || request->rows[i].truncated;
-    }
-    command_pair(command, "id", request->identity.id);
-    if (request->task == TASK_EMBED) { command_count(command, "dim", request->output.dims); }
-    command_pair(command, "encoding", encoding_name(request->output.encoding));
-    command_text(command, reply_field(request));
-    command_bytes(command, request->output.reply.data, request->output.reply.length);
-    command_count(command, "tokens", tokens);
-    snprintf(compute_ms, sizeof compute_ms, "%.3f",
-             (double)(request->lifetime.computed_ns - request->lifetime.started_ns) / (double)NS_PER_MS);
-    command_pair(command, "compute_ms", compute_ms);
-    if (request->inputs) { command_count(command, "count", request->row_count); }
-    if (strcmp(queue->options.precision, "f32") != 0) { command_pair(command, "precision", queue->options.precision); }
-    if (truncated) { command_pair(command, "truncated", "1"); }
+    command->buffer.broken |= buffer->broken;
+    command_bytes(command, buffer->data, buffer->length);
+    buffer_free(buffer);
 }
 
-static void add_failure(struct command *command, const struct request *request)
+/* Adds a reply's fields after their number. */
+static void add_fields(struct command *command, const struct request *request)
 {
-    command_pair(command, "code", reply_code_name(request->retry.code));
-    command_pair(command, "message", request->retry.message);
-    command_pair(command, "retryable", request->retry.retryable || request->retry.code == CODE_QUEUE_FULL ? "1" : "0");
-    command_count(command, "attempts", request->retry.attempt);
-    if (request->retry.row_failed) { command_count(command, "index", request->retry.failed_index); }
-    if (request->retry.code == CODE_QUEUE_FULL) {
-        command_count(command, "retry_after_ms", request->retry.retry_after_ms);
-    }
-}
-
-/* The names and values of a reply's fields, except those that the script adds. */
-static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
-{
-    if (request->lifetime.outcome == OUTCOME_DONE) {
-        add_result(queue, command, request);
-        if (request->retry.attempt > 1) { command_count(command, "attempts", request->retry.attempt); }
+    if (request->output.staged) {
+        command_text(command, "0");
+    } else if (request->lifetime.outcome == OUTCOME_DONE) {
+        command_text(command, "2");
+        command_text(command, reply_field(request));
+        command_bytes(command, request->output.reply.data, request->output.reply.length);
     } else {
-        add_failure(command, request);
-    }
-    const struct request_echoes echoes = request_echoes(request);
-    for (int i = 0; i < REQUEST_ECHOES; i++) {
-        if (!echoes.fields[i].bytes) { continue; }
-        command_text(command, echoes.fields[i].name);
-        command_bytes(command, echoes.fields[i].bytes, echoes.fields[i].length);
+        command_text(command, "4");
+        command_pair(command, "code", reply_code_name(request->retry.code));
+        command_pair(command, "message", request->retry.message);
     }
 }
 
-/* Adds the fields of a reply after their number, which has three digits and is patched in. */
-static void add_counted_fields(const struct queue *queue, struct command *command, const struct request *request)
+static void add_settled(struct command *command, const struct request *request, uint64_t now_ns)
 {
-    enum { DIGITS = 3, END = 2 }; /* of a bulk string: CR, LF */
-    command_text(command, "000");
-    size_t at = command->buffer.length - END - DIGITS, words = command->words;
-    add_fields(queue, command, request);
-    if (buffer_ok(&command->buffer)) {
-        char digits[8];
-        snprintf(digits, sizeof digits, "%03u", (unsigned)(command->words - words) % 1000);
-        memcpy(command->buffer.data + at, digits, DIGITS);
-    }
-}
-
-static void add_settled(const struct queue *queue, struct command *command, const struct request *request,
-                        uint64_t now_ns)
-{
+    struct buffer info = {0};
     queue_add_entry_id(command, request->identity.entry);
     command_text(command, kind_of(request));
     command_text(command, request->identity.name);
@@ -109,11 +66,9 @@ static void add_settled(const struct queue *queue, struct command *command, cons
     command_text(command, request->identity.borrowed_name ? "1" : "0");
     command_number(command, request->identity.first_ms);
     command_number(command, request->lifetime.started_ns ? (now_ns - request->lifetime.started_ns) / NS_PER_MS : 0);
-    if (request->output.staged) {
-        command_text(command, "0");
-    } else {
-        add_counted_fields(queue, command, request);
-    }
+    reply_put_info(&info, request);
+    add_buffer(command, &info);
+    add_fields(command, request);
 }
 
 static bool goes_into(const struct request *request)
@@ -142,6 +97,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
 {
     enum request_class class = requests->first->identity.class;
     struct entry_id lowest = requests->first->identity.entry, highest = lowest;
+    struct buffer info = {0};
     char key[QUEUE_KEY_MAX];
     size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
@@ -165,8 +121,8 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
         if (request->output.staged) { command_text(command, stage_key(queue, request, key)); }
     }
     command_text(command, queue->worker);
-    command_text(command, queue->options.model_name);
-    command_text(command, queue->options.revision);
+    reply_put_model_info(&info, queue->options.model_name, queue->options.revision, queue->options.precision);
+    add_buffer(command, &info);
     command_number(command, requests->count);
     queue_add_entry_id(command, lowest);
     queue_add_entry_id(command, highest);
@@ -178,7 +134,7 @@ static void write_settle(const struct queue *queue, const struct request_list *r
     uint64_t now_ns = clock_now_ns();
     begin_settle(queue, requests, command);
     for (const struct request *request = requests->first; request; request = request->next) {
-        add_settled(queue, command, request, now_ns);
+        add_settled(command, request, now_ns);
     }
 }
 
@@ -377,11 +333,11 @@ static void on_called(void *context, const struct resp_value *reply)
 /* Large replies bypass the script.
  *
  * A script's arguments become Lua strings, and Lua hashes every byte. From about STAGE_BYTES on that costs Redis more
- * than a command for a key of its own. So plain commands write large replies to hashes of their own, their stage keys,
- * and settle renames each to the reply's; the hash already has all fields that do not depend on Redis' clock. All of
- * that is one transaction, which ends by deleting the stage keys: whatever settle does, none of them remains, and
- * nobody else ever sees one. If Redis refuses the transaction or a part of it (it is full, say), nothing has ended, and
- * for a while replies travel in their settle, whose answer says why. */
+ * than a command for a key of its own. So plain commands write large results to hashes of their own, their stage keys,
+ * and settle renames each to the reply's and adds `info`. All of that is one transaction, which ends by deleting the
+ * stage keys: whatever settle does, none of them remains, and nobody else ever sees one. If Redis refuses the
+ * transaction or a part of it (it is full, say), nothing has ended, and for a while replies travel in their settle,
+ * whose answer says why. */
 void queue_not_staged(struct queue *queue)
 {
     queue->settling->stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
@@ -413,10 +369,8 @@ static enum status stage_reply(struct queue *queue, const struct request *reques
     command_text(&fields, "HSET");
     command_text(&fields, stage_key(queue, request, key));
     command_pair(&fields, "status", "done");
-    command_pair(&fields, "entry", request->identity.name);
-    command_pair(&fields, "model", queue->options.model_name);
-    command_pair(&fields, "revision", queue->options.revision);
-    add_fields(queue, &fields, request);
+    command_text(&fields, reply_field(request));
+    command_bytes(&fields, request->output.reply.data, request->output.reply.length);
     return send_queued(queue, &fields, err);
 }
 

@@ -68,7 +68,7 @@ static const struct right table[] = {
 
     /* Replies and notifications. */
     {W | P, "HGET @reply:x x"},
-    {W | P | O, "HMGET @reply:x x"},
+    {P | O, "HMGET @reply:x x"},
     {P | O, "HGETALL @reply:x"},
     {W | P, "EXISTS @reply:x"},
     {P | O, "PTTL @reply:x"},

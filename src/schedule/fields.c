@@ -696,8 +696,10 @@ static void name_ignored(const struct fields *fields, struct request *request, c
 
 struct request_echoes request_echoes(const struct request *request)
 {
-    const char *tenant = request->identity.tenant;
-    return (struct request_echoes){{{"meta", request->identity.meta, request->identity.meta_bytes},
+    const char *tenant = request->identity.tenant, *id = request->identity.id;
+    bool own_id = strcmp(id, request->identity.name) != 0;
+    return (struct request_echoes){{{"id", own_id ? id : NULL, own_id ? strlen(id) : 0},
+                                    {"meta", request->identity.meta, request->identity.meta_bytes},
                                     {"tenant", tenant[0] ? tenant : NULL, strlen(tenant)},
                                     {"traceparent", request->identity.traceparent, request->identity.traceparent_bytes},
                                     {"tracestate", request->identity.tracestate, request->identity.tracestate_bytes},

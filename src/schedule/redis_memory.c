@@ -12,6 +12,7 @@
 #include "schedule/worker/redis_memory.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "schedule/reply.h"
 #include "schedule/worker_internal.h"
 
@@ -174,7 +175,9 @@ static size_t reply_bytes(const struct request *request)
 {
     const struct request_echoes echoes = request_echoes(request);
     size_t bytes = REPLY_KEYS + reply_bound(request) * (request->output.into ? 2 : 1);
-    for (int i = 0; i < REQUEST_ECHOES; i++) { bytes += echoes.fields[i].length; }
+    for (int i = 0; i < REQUEST_ECHOES; i++) {
+        bytes += JSON_ESCAPE_BYTES * echoes.fields[i].length; /* `info` may escape each of them */
+    }
     return bytes;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/float_text.h"
 #include "base/half.h"
 #include "base/json.h"
@@ -168,6 +169,54 @@ size_t reply_bound(const struct request *request)
     size_t bound = 64, room = reply_room(request);
     while (bound < room) { bound *= 2; } /* as a buffer grows */
     return bound;
+}
+
+/* --- info --- */
+
+static void put_result_info(struct buffer *to, const struct request *request)
+{
+    uint64_t tokens = 0;
+    bool truncated = false;
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        tokens += request->rows[i].tokens;
+        truncated = truncated || request->rows[i].truncated;
+    }
+    buffer_json(to, ",'encoding':%s", encoding_name(request->output.encoding));
+    if (request->task == TASK_EMBED) { buffer_json(to, ",'dim':%u", request->output.dims); }
+    if (request->inputs) { buffer_json(to, ",'count':%u", request->row_count); }
+    buffer_json(to, ",'tokens':%" PRIu64, tokens);
+    if (truncated) { buffer_json(to, ",'truncated':true"); }
+    buffer_json(to, ",'compute_ms':%.3f",
+                (double)(request->lifetime.computed_ns - request->lifetime.started_ns) / (double)NS_PER_MS);
+    if (request->retry.attempt > 1) { buffer_json(to, ",'attempts':%u", request->retry.attempt); }
+}
+
+static void put_error_info(struct buffer *to, const struct request *request)
+{
+    bool full = request->retry.code == CODE_QUEUE_FULL;
+    buffer_json(to, ",'retryable':%hhd,'attempts':%u", request->retry.retryable || full, request->retry.attempt);
+    if (request->retry.row_failed) { buffer_json(to, ",'index':%u", request->retry.failed_index); }
+    if (full) { buffer_json(to, ",'retry_after_ms':%u", request->retry.retry_after_ms); }
+}
+
+void reply_put_info(struct buffer *to, const struct request *request)
+{
+    const struct request_echoes echoes = request_echoes(request);
+    if (request->lifetime.outcome == OUTCOME_DONE) {
+        put_result_info(to, request);
+    } else {
+        put_error_info(to, request);
+    }
+    for (int i = 0; i < REQUEST_ECHOES; i++) {
+        if (!echoes.fields[i].bytes) { continue; }
+        buffer_json(to, ",%s:%.*s", echoes.fields[i].name, (int)echoes.fields[i].length, echoes.fields[i].bytes);
+    }
+}
+
+void reply_put_model_info(struct buffer *to, const char *model, const char *revision, const char *precision)
+{
+    buffer_json(to, ",'model':%.*s,'revision':%.*s", (int)strlen(model), model, (int)strlen(revision), revision);
+    if (strcmp(precision, "f32") != 0) { buffer_json(to, ",'precision':%s", precision); }
 }
 
 /* --- From outputs to the reply --- */

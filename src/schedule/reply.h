@@ -1,5 +1,5 @@
-/* Writes the outputs of computed rows as the bytes of a reply: vectors are shortened, normalised and encoded as the
- * request asks, logits become scores. */
+/* Writes the content of a reply. The outputs of computed rows become bytes: vectors are shortened, normalised and
+ * encoded as the request asks, logits become scores. `info` says the rest. */
 #ifndef SCHEDULE_REPLY_H
 #define SCHEDULE_REPLY_H
 
@@ -21,6 +21,13 @@ const char *reply_field(const struct request *request);
  * if f16 cannot hold a float, or CODE_OUT_OF_MEMORY. Shapes: the rows' outputs are one array, [row_count, dim] f32, and
  * are overwritten. Owns: nothing. Thread: any, one per request. */
 void reply_format(struct request *request);
+
+/* Appends the members of `info` that the request decides, each after a comma: those of a result for OUTCOME_DONE, else
+ * those of an error. The times are the script's. */
+void reply_put_info(struct buffer *to, const struct request *request);
+
+/* Appends the members of `info` that are the same in all results of a queue, each after a comma. */
+void reply_put_model_info(struct buffer *to, const char *model, const char *revision, const char *precision);
 
 /* The most bytes that request->reply has once it is written. */
 size_t reply_room(const struct request *request);

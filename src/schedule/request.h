@@ -230,7 +230,7 @@ struct request {
         bool notify;                        /* push a wake token */
         char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
         struct buffer reply;                /* the encoded vectors, scores or labels, written by a prep thread */
-        bool staged;                        /* redis/: the reply's fields bypass its settle, in their own hash */
+        bool staged;                        /* redis/: the result bypasses its settle, in a hash of its own */
     } output;
 
     /* Its progress. */
@@ -326,7 +326,7 @@ bool head_does(const struct model_head *head, enum request_task task);
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns);
 
 /* The fields that each reply and dead letter repeats; `bytes` is NULL if the request lacks one. */
-enum { REQUEST_ECHOES = 5 };
+enum { REQUEST_ECHOES = 6 };
 struct request_echoes {
     struct {
         const char *name, *bytes;

@@ -16,7 +16,7 @@ async function main([socket, queue, path]) {
       const bytes = new Uint8Array(reply.embedding);
       const floats = encoding === "json" ? Float32Array.from(JSON.parse(reply.embedding.toString()))
                                          : new Float32Array(bytes.buffer);
-      if (floats.length !== Number(reply.dim.toString())) throw new Error("wrong length");
+      if (floats.length !== JSON.parse(reply.info.toString()).dim) throw new Error("wrong length");
       console.log(Buffer.from(floats.buffer).toString("hex"));
     }
   }

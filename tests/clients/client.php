@@ -17,7 +17,7 @@ foreach (json_decode(file_get_contents($argv[3]), false, 512, JSON_THROW_ON_ERRO
         }
         $floats = $encoding === 'json' ? json_decode($reply['embedding'], false, 512, JSON_THROW_ON_ERROR)
                                        : array_values(unpack('g*', $reply['embedding']));
-        if (count($floats) !== (int) $reply['dim']) {
+        if (count($floats) !== json_decode($reply['info'], true)['dim']) {
             fwrite(STDERR, "wrong length\n");
             exit(1);
         }

@@ -17,7 +17,7 @@ for my $text (@$texts) {
         my %reply = $connection->hgetall("${prefix}reply:$id");
         $reply{status} eq 'done' or die join ' ', %reply;
         my @floats = $encoding eq 'json' ? @{ decode_json($reply{embedding}) } : unpack('f<*', $reply{embedding});
-        @floats == $reply{dim} or die "wrong length";
+        @floats == decode_json($reply{info})->{dim} or die "wrong length";
         print unpack('H*', pack('f<*', @floats)), "\n";
     }
 }

@@ -19,5 +19,5 @@ for text in texts:
             floats = array.array("f", json.loads(reply[b"embedding"]))
         else:
             floats = array.array("f", reply[b"embedding"])
-        assert len(floats) == int(reply[b"dim"])
+        assert len(floats) == json.loads(reply[b"info"])["dim"]
         print(floats.tobytes().hex())

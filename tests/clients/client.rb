@@ -11,7 +11,7 @@ JSON.parse(File.read(ARGV[2], encoding: "UTF-8")).each do |text|
     reply = connection.hgetall("#{prefix}reply:#{id}")
     reply["status"] == "done" or abort reply.inspect
     floats = encoding == "json" ? JSON.parse(reply["embedding"]) : reply["embedding"].unpack("e*")
-    floats.length == reply["dim"].to_i or abort "wrong length"
+    floats.length == JSON.parse(reply["info"])["dim"] or abort "wrong length"
     puts floats.pack("e*").unpack1("H*")
   end
 end

@@ -249,7 +249,7 @@ class Installed(SluiceCase):
         reply = client.wait(client.enqueue("hello", encoding="f16"))
         with self.assertRaisesRegex(ValueError, "not in f32 but in f16"):
             reply.vector
-        for part in (r"^Reply\(\{.*\}\)$", "'encoding': b'f16'", r"'embedding': '\d+ bytes'"):  # fields come in any order
+        for part in (r"^Reply\(\{.*\}\)$", "'encoding': 'f16'", r"'embedding': '\d+ bytes'"):  # fields come in any order
             self.assertRegex(repr(reply), part)
         self.assertEqual(len(client.embed("hello", truncate=False, **{"x-own": "1"})), len(self.floats("hello")))
         ended = dict(client.embed_each(["hello", "", "world"]))

@@ -330,7 +330,7 @@ class Dashboard(HttpCase):
     def test_more_than_one_page(self):
         self.serve()
         for number in range(230):
-            self.client.xadd(self.sender.key("dead"), {"_entry": f"{number + 1}-0", "_code": "internal", "_attempts": 4, "_message": "m", "text": "rare" if number == 3 else "common"})
+            self.client.xadd(self.sender.key("dead"), {"_entry": f"{number + 1}-0", "_code": "internal", "_info": '{"attempts":4}', "_message": "m", "text": "rare" if number == 3 else "common"})
         self.open("dead")
         self.wait_until(lambda: len(self.browser.all("#dead-rows tr")) == 100, "a page")
         self.browser.click("#at-dead .more")
@@ -537,7 +537,7 @@ class Dashboard(HttpCase):
     def test_a_stranger_runs_nothing(self):
         """Markup in all that a producer can write is shown as it is."""
         self.serve()
-        self.client.xadd(self.sender.key("dead"), {name: HOSTILE for name in ("_entry", "_code", "_message", "_attempts", "_tenant", "id", "text", HOSTILE)})
+        self.client.xadd(self.sender.key("dead"), {"_info": json.dumps({"attempts": HOSTILE, "tenant": HOSTILE}), **{name: HOSTILE for name in ("_entry", "_code", "_message", "id", "text", HOSTILE)}})
         self.sender.submit("hello", id=HOSTILE, meta=HOSTILE)
         self.wait_finished(self.sender)
         self.open("dead")

@@ -44,5 +44,5 @@ class AdversaryCase(SluiceCase):
         for request in requests:
             reply = honest.producer.reply(request)
             self.assertEqual(reply.get(b"status"), b"done", (request.entries, reply))
-            self.assertEqual(reply[b"entry"].decode(), request.entries[-1])
+            self.assertEqual(reply["entry"], request.entries[-1])
             self.assertEqual(reply[b"embedding"], reference(request.text), request.text)

@@ -46,7 +46,7 @@ class Devices(RedisCase):
         for kind in kinds:
             self.journal.faults[kind] = self.fired(kind)
         self.assertEqual(self.fired("used"), 0, "a device was used after it was lost")
-        self.assertEqual({self.sender.reply(request).get(b"attempts", b"1") for request in self.journal.requests.values()}, {b"1"})
+        self.assertEqual({self.sender.reply(request).get("attempts", 1) for request in self.journal.requests.values()}, {1})
         self.assertEqual(self.client.keys(self.sender.key("trouble")), [])
         self.assert_clean(self.server, faults=kinds)
 

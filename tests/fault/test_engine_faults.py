@@ -46,11 +46,11 @@ class EngineFaults(RedisCase):
 
     def letter(self, request):
         """The dead letter that a reply names."""
-        return dict(self.client.xrange(self.sender.key("dead")))[self.sender.reply(request)[b"dead"]]
+        return dict(self.client.xrange(self.sender.key("dead")))[self.sender.reply(request)["dead"].encode()]
 
     def attempts_of_others(self, guilty):
         replies = [self.sender.reply(request) for request in self.journal.requests.values() if request not in guilty]
-        return {int(reply.get(b"attempts", b"1")) for reply in replies}
+        return {reply.get("attempts", 1) for reply in replies}
 
     def test_lasting_error_ends_in_a_dead_letter(self):
         self.serve("error:{kernel}")
@@ -58,8 +58,8 @@ class EngineFaults(RedisCase):
         self.finish("error", may_die=[request.id for request in guilty])
         for request in guilty:
             reply = self.sender.reply(request)
-            self.assertEqual(reply[b"attempts"], b"4")
-            self.assertEqual(reply[b"retryable"], b"1")
+            self.assertEqual(reply["attempts"], 4)
+            self.assertIs(reply["retryable"], True)
             self.assertEqual(self.letter(request)[b"meta"], b"kept")
             self.assertEqual(self.letter(request)[b"x-user"], b"also kept")
         self.assertGreaterEqual(self.fired("error"), 8)
@@ -71,14 +71,14 @@ class EngineFaults(RedisCase):
             self.sender.submit(f"{WORD} {attempts}", "internal", id=f"try-{attempts}", max_attempts=attempts)
         self.finish("error", may_die=["try-1", "try-2", "try-10"])
         for attempts in (1, 2, 10):
-            self.assertEqual(self.sender.reply(f"try-{attempts}")[b"attempts"], b"%d" % attempts)
+            self.assertEqual(self.sender.reply(f"try-{attempts}")["attempts"], attempts)
 
     def test_transient_error_is_retried(self):
         self.serve("flaky:{kernel}:2")
         request = self.sender.submit(f"one {WORD} alone", id="retried", encoding="f32")
         self.finish("flaky")
-        self.assertEqual(self.sender.reply(request)[b"attempts"], b"3")
-        self.assertEqual(self.sender.reply(request)[b"entry"].decode(), request.entries[0], "identity survives the retry")
+        self.assertEqual(self.sender.reply(request)["attempts"], 3)
+        self.assertEqual(self.sender.reply(request)["entry"], request.entries[0], "identity survives the retry")
 
     def test_retry_without_an_id(self):
         """The reply is stored under the first entry id, though the retry is another entry."""
@@ -175,7 +175,7 @@ class EngineFaults(RedisCase):
         self.finish("parse")
         self.assertIn(self.fired("parse"), range(9, 13))
         self.assertEqual(self.letter(guilty)[b"text"], b"a deadly text")
-        self.assertEqual(self.sender.reply(guilty)[b"retryable"], b"0")
+        self.assertIs(self.sender.reply(guilty)["retryable"], False)
         self.assertEqual(self.answered_poison(), ["guilty"])
         self.assertTrue(served.running())
 
@@ -221,7 +221,7 @@ class EngineFaults(RedisCase):
         self.start_daemon(self.server)
         self.finish("error")
         self.assertEqual(decode_f32("json", self.sender.reply(request)[b"embedding"]), self.reference()(f"parked {WORD}"))
-        self.assertEqual(self.sender.reply(request)[b"attempts"], b"2")
+        self.assertEqual(self.sender.reply(request)["attempts"], 2)
 
     def test_redis_killed_while_retries_wait(self):
         """Parked requests survive, too, because they are in the append-only file."""

@@ -37,7 +37,7 @@ class Gpus(RedisCase):
     def finish_uncharged(self):
         self.wait_finished(self.sender)
         self.wait_empty(self.sender)
-        self.assertEqual({self.sender.reply(request).get(b"attempts", b"1") for request in self.journal.requests.values()}, {b"1"})
+        self.assertEqual({self.sender.reply(request).get("attempts", 1) for request in self.journal.requests.values()}, {1})
         self.assert_clean(self.server)
 
     def lose(self, served, gpu):
@@ -80,7 +80,7 @@ class Gpus(RedisCase):
             reply = self.sender.reply(request)
             got, expected = (struct.unpack("<64f", vector) for vector in (reply[b"embedding"], wanted(request.text)))
             self.assertGreater(sum(map(operator.mul, got, expected)), 0.999, request.text)
-            self.assertEqual(reply.get(b"attempts", b"1"), b"1")
+            self.assertEqual(reply.get("attempts", 1), 1)
         self.assertEqual(served.stop(), 0)
         self.assertEqual(re.findall(" rows_not_finite (.*)", served.read_log())[-1], "finite_in_bf16=2 finite_in_f32=0 never_finite=0")
 
@@ -105,7 +105,7 @@ class Gpus(RedisCase):
         self.sender.submit_many(texts(10, seed=2), encoding="f32")
         self.wait_finished(self.sender)
         self.wait_empty(self.sender)
-        self.assertEqual({self.sender.reply(request)[b"precision"] for request in self.journal.requests.values()}, {b"int8"})
+        self.assertEqual({self.sender.reply(request)["precision"] for request in self.journal.requests.values()}, {"int8"})
         self.assertEqual(served.stop(), 0)
 
     def test_queues_of_two_backends_are_refused(self):

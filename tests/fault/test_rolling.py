@@ -20,13 +20,13 @@ class Rolling(RedisCase):
         return daemons
 
     def attempts(self, load):
-        return {load.producer.reply(request).get(b"attempts", b"1") for request in self.journal.requests.values()} - {b"0"}
+        return {load.producer.reply(request).get("attempts", 1) for request in self.journal.requests.values()} - {0}
 
     def test_ten_deploys_in_a_row(self):
         """Twenty shutdowns; each worker exits 0 and returns what it has not started."""
         load = self.start_mixed(self.server, seed=11)
         self.deploy(scaled(10), load, lambda daemon: self.assertEqual(daemon.stop(), 0))
-        self.assertEqual(self.attempts(load), {b"1"}, "a deploy has charged somebody")
+        self.assertEqual(self.attempts(load), {1}, "a deploy has charged somebody")
         self.assertEqual(self.client.xlen(load.producer.key("dead")), 0)
 
     def test_impatient_deploys(self):

@@ -95,4 +95,4 @@ class WorkerKill(RedisCase):
         self.start_daemon(self.server, model=self.model)
         self.finish(sender, faults=["kill in the window"])
         replies = [sender.reply(request) for request in self.journal.requests.values()]
-        self.assertEqual({reply.get(b"attempts", b"1") for reply in replies}, {b"1"})
+        self.assertEqual({reply.get("attempts", 1) for reply in replies}, {1})

@@ -79,8 +79,9 @@ def vectors_of(client, names, encoding, dim, precision):
     for name, reply in zip(names, pipe.execute()):
         if reply.get(b"status") != b"done":
             raise AssertionError(f"{name}: {reply}")
-        if precision is not None and reply.get(b"precision") != precision.encode():
-            raise AssertionError(f"{name}: computed in {reply.get(b'precision')}, not {precision}")
+        used = json.loads(reply[b"info"]).get("precision")
+        if precision is not None and used != precision:
+            raise AssertionError(f"{name}: computed in {used}, not {precision}")
         raw = reply[b"embedding"]
         found = np.frombuffer(raw, "<f4") if encoding == "f32" else np.array(json.loads(raw), np.float32)
         vectors.append(found.reshape(-1, dim))

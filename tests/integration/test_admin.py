@@ -75,7 +75,7 @@ class Admin(HttpCase):
 
     def bury(self, text="some words", **fields):
         """Adds a dead letter as lua/settle writes it; returns its id."""
-        letter = {"_entry": "1-0", "_code": "internal", "_message": "the engine said no", "_attempts": "4", "text": text, **fields}
+        letter = {"_entry": "1-0", "_code": "internal", "_message": "the engine said no", "_info": '{"attempts":4}', "text": text, **fields}
         return self.client.xadd(self.sender.key("dead"), {name: value for name, value in letter.items() if value is not None}).decode()
 
     def letters(self):
@@ -271,7 +271,7 @@ class Admin(HttpCase):
         self.wait_finished(self.sender)
         name = request.entries[0]
         reply = self.read(f"/api/request?id={request.id}")
-        self.assertEqual((reply["status"], reply["entry"]), ("done", name))
+        self.assertEqual((reply["status"], reply["info"]["entry"]), ("done", name))
         self.assertEqual(reply, json.loads(self.sluice("get", request.id)))
         story, shown = self.read(f"/api/story?id={name}"), example("`GET /api/story")
         self.assertLessEqual(set(shown), set(story))

@@ -2,6 +2,7 @@
 Python replace it and do what a correct daemon would do, or what a broken one would."""
 # ctest-once
 
+import json
 import struct
 
 from case import RedisCase
@@ -36,16 +37,21 @@ class FakeWorker:
 
     def reply_fields(self, entry, fields):
         text = fields[b"text"].decode()
-        return {"status": "done", "id": fields.get(b"id", entry), "entry": entry, "model": "tiny", "revision": "0123",
+        named = {"id": fields[b"id"].decode()} if b"id" in fields else {}
+        return {"status": "done", **named, "entry": entry.decode(), "model": "tiny", "revision": "0123",
                 "dim": 4, "encoding": "f32", "embedding": vector_of(text), "tokens": 3, "queued_ms": 0, "compute_ms": 1,
                 "done_at": 1795252518106}
 
     def settle(self, entry, fields, reply=None, ttl=3600, ack=True, remove=True, together=True, write=True):
+        """`reply`: its fields, and the members of its `info`, which the others are."""
+        reply = reply or self.reply_fields(entry, fields)
+        of_hash = {name: reply[name] for name in reply if name in ("status", "embedding", "code", "message")}
+        of_hash["info"] = json.dumps({name: reply[name] for name in reply if name not in of_hash})
         key = PREFIX + "reply:" + fields.get(b"id", entry).decode()
         pipe = self.client.pipeline(transaction=together)
         if write:
             pipe.delete(key)
-            pipe.hset(key, mapping=reply or self.reply_fields(entry, fields))
+            pipe.hset(key, mapping=of_hash)
             if ttl:
                 pipe.expire(key, ttl)
         if not together:
@@ -150,7 +156,7 @@ class CheckerFinds(RedisCase):
 
     def test_count_without_inputs(self):
         self.settle_with(count=1)
-        self.assert_found("count is b'1' for 1 texts")
+        self.assert_found("count is 1 for 1 texts")
 
     def test_inputs(self):
         """Several texts: the reply has all vectors in order, and their number."""
@@ -172,29 +178,39 @@ class CheckerFinds(RedisCase):
         self.assert_found("is cancelled and says")
 
     def test_error_instead_of_vector(self):
-        self.settle_with(status="error", code="internal", message="m", retryable=0, attempts=1)
+        self.settle_with(status="error", code="internal", message="m", retryable=False, attempts=1)
         self.assert_found("error internal")
 
     def test_error_without_message(self):
-        self.settle_with(status="error", code="internal", retryable=0, attempts=1)
+        self.settle_with(status="error", code="internal", retryable=False, attempts=1)
         self.assert_found("error without message")
 
     def test_error_without_id_or_with_another(self):
-        error = {"status": "error", "code": "internal", "message": "m", "retryable": 0, "attempts": 1}
-        self.settle_with(**error, id=None)
-        self.assert_found("error without id")
-        self.worker.settle(*self.entries[0], {**self.worker.reply_fields(*self.entries[0]), **error, "id": "order-43"})
-        self.assert_found("reply says id b'order-43'")
+        error = {"status": "error", "code": "internal", "message": "m", "retryable": False, "attempts": 1}
+        self.settle_all(but=(5,))
+        for id in (None, "order-43"):
+            reply = {**self.worker.reply_fields(*self.entries[5]), **error, "id": id}
+            self.worker.settle(*self.entries[5], {name: value for name, value in reply.items() if value is not None})
+            self.assert_found(f"reply says id {id!r}")
+
+    def test_an_id_that_nobody_gave(self):
+        self.settle_with(id="order-43")
+        self.assert_found("reply says id 'order-43'")
+
+    def test_info_that_is_no_json(self):
+        self.settle_all()
+        self.client.hset(f"{PREFIX}reply:{self.requests[0].id}", "info", '{"entry":"1')
+        self.assert_found("is not JSON")
 
     def test_unearned_poison(self):
-        self.settle_with(status="error", code="poison", message="m", retryable=0, attempts=1)
+        self.settle_with(status="error", code="poison", message="m", retryable=False, attempts=1)
         self.assert_found("error poison")
 
     def test_earned_poison_passes(self):
         for worker in ("killed-1", "killed-2", "killed-3"):
             self.client.xclaim(PREFIX + "requests", "sluice", worker, 0, [self.entries[0][0]])
             self.journal.kills.append(worker)
-        self.settle_with(status="error", code="poison", message="m", retryable=0, attempts=1)
+        self.settle_with(status="error", code="poison", message="m", retryable=False, attempts=1)
         self.assertEqual(self.found(), [])
 
     def test_reply_without_ttl(self):
@@ -265,7 +281,7 @@ class CheckerFinds(RedisCase):
     def test_two_different_replies_to_one_named_request(self):
         self.settle_all(but=(5,))
         entry, fields = self.entries[5]
-        failed = {"status": "error", "entry": entry, "code": "internal", "message": "m", "retryable": 1, "attempts": 1,
+        failed = {"status": "error", "id": "name-1", "entry": entry.decode(), "code": "internal", "message": "m", "retryable": True, "attempts": 1,
                   "done_at": 1}
         self.worker.settle(entry, fields, failed, ack=False, remove=False)
         self.worker.settle(entry, fields)

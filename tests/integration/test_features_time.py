@@ -19,7 +19,7 @@ class Classes(FeatureCase):
         for klass in ("high", "normal", "low"):
             name = self.add(klass, text=f"of class {klass}", encoding="f32")
             reply = self.wait_reply(name)
-            self.assertEqual((reply["id"].decode(), reply["entry"].decode()), (name, name))
+            self.assertEqual(("id" in reply, reply["entry"]), (False, name))
             self.assert_vector(reply, f"of class {klass}", reference)
         self.wait_empty()
 
@@ -75,7 +75,7 @@ class Times(FeatureCase):
         reply = self.wait_reply("job")
         self.assertGreaterEqual(int(reply["done_at"]), int(name.split("-")[0]) + 700)
         self.assertGreaterEqual(int(reply["queued_ms"]), 700)
-        self.assertEqual(reply["entry"].decode(), name)
+        self.assertEqual(reply["entry"], name)
         self.assertNotIn("attempts", reply)  # waiting is not an attempt
         self.assert_vector(reply, "later")
         self.wait_empty()
@@ -115,7 +115,7 @@ class Times(FeatureCase):
         name = self.add(text=f"fails with {FAIL}", expires_in="60000")
         patient = self.add(id="patient", text=f"fails with {FAIL}, too", expires_in="6000000")
         reply = self.wait_reply(name, timeout=30)
-        self.assertEqual((reply["status"], reply["code"], reply["attempts"]), (b"error", b"internal", b"1"))
+        self.assertEqual((reply["status"], reply["code"], reply["attempts"]), (b"error", b"internal", 1))
         self.wait_until(lambda: self.client.zcard(self.key("later")) == 1, "the other to be parked for its second attempt")
         self.assertEqual(self.reply("patient"), {})
         letter, = (fields for _, fields in self.client.xrange(self.key("dead")))
@@ -198,10 +198,10 @@ class IdsAhead(FeatureCase):
             for stream in streams:
                 self.wait_present(stream, since)
             # Added after the forged ones were first seen, which is the time that counts for them.
-            honest_name = self.add("low", id=f"order-{turn}", text="honest", encoding="f32").encode()
+            honest_name = self.add("low", id=f"order-{turn}", text="honest", encoding="f32")
             reply = self.wait_reply(f"delayed-{turn}", timeout=self.WITHIN_MS / 1000)
             self.assertGreater(int(delayed.split("-")[0]), since + 3600000)  # it had inherited the forged time
-            self.assertEqual((reply["status"], reply["entry"].decode()), (b"done", delayed))
+            self.assertEqual((reply["status"], reply["entry"]), (b"done", delayed))
             self.assertGreaterEqual(int(reply["done_at"]), since + 700)
             self.assertTrue(700 <= int(reply["queued_ms"]) <= int(reply["done_at"]) - since + 1)
             self.assertEqual(self.wait_reply(f"late-{turn}", timeout=self.WITHIN_MS / 1000)["code"], b"expired")
@@ -262,7 +262,7 @@ class IdsAhead(FeatureCase):
             for number, (id, name) in enumerate(thread.end().items()):
                 reply = self.wait_reply(id)
                 prefix = stream.split(":")[1] + ":" if ":" in stream else ""
-                self.assertEqual(reply["entry"].decode(), prefix + name)
+                self.assertEqual(reply["entry"], prefix + name)
                 self.assertEqual(self.vectors(reply), [vectors[number % 20]])
 
     def test_an_older_reply_with_the_id_of_others_is_no_shadow(self):
@@ -271,7 +271,7 @@ class IdsAhead(FeatureCase):
         self.forge(("requests:low", f"{TO_COME}-7", {"text": "forged", "id": "job", "encoding": "f32"}))
         self.assertIn("first_at", self.wait_reply("job"))
         name = self.add(id="job", text="honest", encoding="f32")
-        reply = self.wait_until(lambda: self.reply("job")["entry"].decode() == name and self.reply("job"), "the honest reply")
+        reply = self.wait_until(lambda: self.reply("job")["entry"] == name and self.reply("job"), "the honest reply")
         self.assert_vector(reply, "honest")
         self.assertNotIn("first_at", reply)
         self.wait_empty()
@@ -284,7 +284,7 @@ class SameId(FeatureCase):
         self.wait_empty()
         self.assertEqual(set(self.client.lrange(self.key("wake:job"), 0, -1)), {older.encode(), newer.encode()})
         reply = self.reply("job")
-        self.assertEqual(reply["entry"].decode(), newer)
+        self.assertEqual(reply["entry"], newer)
         self.assert_vector(reply, text)
 
     def test_computed_in_order(self):
@@ -316,5 +316,5 @@ class SameId(FeatureCase):
         older = self.add(id="job", text=f"{HOLD} first", encoding="f32", notify="1")
         self.wait_until(lambda: self.fired("slow"), "the older one to be computed")
         newer = self.add(id="job", text="second", encoding="f32", notify="1")
-        self.assertEqual(self.wait_reply("job")["entry"].decode(), newer)
+        self.assertEqual(self.wait_reply("job")["entry"], newer)
         self.assert_newest(older, newer, "second")

@@ -18,6 +18,7 @@ from acl import make_user
 from case import SANITIZED
 from daemon import BINARY, SOURCE
 from http_case import HttpCase
+from producer import opened
 from resp_server import Voices
 
 
@@ -170,7 +171,7 @@ class Http(HttpCase):
         self.assertEqual(here("sluice_batch_rows_count"), here("sluice_batches_total"))
         self.assertEqual(here("sluice_batch_tokens_sum"), here("sluice_tokens_total"))
         self.assertEqual(here("sluice_computed_tokens_total"), here("sluice_tokens_total"), "packed batches have no padding")
-        replied = sum(int(self.client.hget(key, "tokens") or 0) for key in self.client.scan_iter(self.sender.key("reply:*")))
+        replied = sum(opened(self.client.hgetall(key)).get("tokens", 0) for key in self.client.scan_iter(self.sender.key("reply:*")))
         self.assertEqual(here("sluice_input_tokens_total"), replied + (3 + 2) * 3, "and the failed runs: [CLS] word [SEP]")
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual((sum(stats["ended"]["normal"].values()), stats["ignored"]), (21, 3))

@@ -121,7 +121,7 @@ class Names(HttpCase):
         daemon = self.watched("--log", "json", model=self.make_model(given)).wait_ready(self.client)
         entry = self.sender.submit("hello", model=shown).entries[0]
         self.wait_finished(self.sender)
-        self.assertEqual(self.client.hget(self.sender.key(f"reply:{entry}"), "model"), shown.encode())
+        self.assertEqual(self.sender.reply(entry)["model"], shown)
         models = {sample.labels["model"] for family in text_string_to_metric_families(self.get("/metrics")[1])
                   for sample in family.samples if "model" in sample.labels}
         self.assertEqual(models, {shown})

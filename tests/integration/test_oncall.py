@@ -98,7 +98,7 @@ class OnCall(SluiceCase):
     def bury(self, code="internal", age_ms=0):
         """Adds a dead letter as lua/settle writes it."""
         seconds, micros = self.client.time()
-        letter = {"_entry": "5-0", "_code": code, "_message": "the engine said no", "_attempts": "4", "text": "some words", "id": "mine"}
+        letter = {"_entry": "5-0", "_code": code, "_message": "the engine said no", "_info": '{"attempts":4}', "text": "some words", "id": "mine"}
         return self.client.xadd(self.sender.key("dead"), letter, id=f"{seconds * 1000 + micros // 1000 - age_ms}-*").decode()
 
     def letters(self):

@@ -28,7 +28,7 @@ class Operator(RedisCase):
     def bury(self, name, code="internal", text="some words", age_ms=0, **fields):
         """Adds a dead letter as lua/settle writes it; returns its id."""
         now = self.now_ms() - age_ms
-        letter = {"_entry": name, "_code": code, "_message": "the engine said no", "_attempts": "4", "text": text, **fields}
+        letter = {"_entry": name, "_code": code, "_message": "the engine said no", "_info": '{"attempts":4}', "text": text, **fields}
         return self.client.xadd(self.sender.key("dead"), letter, id=f"{now}-*").decode()
 
     def letters(self):
@@ -60,7 +60,7 @@ class Operator(RedisCase):
 
     def test_dead_list_has_the_users_id_and_json(self):
         first = self.bury("5-0", age_ms=7_200_000)
-        second = self.bury("high:6-1", code="poison", id="order 7", _tenant="acme", _message='say "no"')
+        second = self.bury("high:6-1", code="poison", id="order 7", _info='{"attempts":4,"tenant":"acme"}', _message='say "no"')
         self.assertRegex(self.sluice("dead", "list").splitlines()[1], rf"^{second} +poison +high:6-1 +order 7 +4 attempts")
         lines = [json.loads(line) for line in self.sluice("dead", "list", "--json").splitlines()]
         self.assertEqual(lines, [
@@ -167,14 +167,15 @@ class Operator(RedisCase):
         U+009B as ESC [."""
         controls = "".join(map(chr, (*range(1, 32), *range(0x7f, 0xa0))))
         evil = controls + "ä\u00a0" + "\u2028"
-        reply = {"status": "error", "entry": "1-0", "code": "bad_request", "message": evil, "meta": evil, "tenant": evil, evil: "x"}
-        self.client.hset(self.sender.key("reply:mine"), mapping=reply)
-        self.bury(evil, code=evil, text=evil.encode() + bytes(range(0x80, 0x100)), _attempts=evil, _message=evil, **{evil: "x"})
+        info = {"entry": "1-0", "meta": evil, evil: evil}
+        reply = {"status": "error", "code": "bad_request", "message": evil, evil: "x"}
+        self.client.hset(self.sender.key("reply:mine"), mapping={**reply, "info": json.dumps(info, ensure_ascii=False)})
+        self.bury(evil, code=evil, text=evil.encode() + bytes(range(0x80, 0x100)), _info=json.dumps({"attempts": evil, "tenant": evil}), _message=evil, **{evil: "x"})
         shown = {"get": self.sluice("get", "mine"), "list": self.sluice("dead", "list"), "show": self.sluice("dead", "show", "--all")}
         for what, text in shown.items():
             found = [character for character in text if character in controls and character != "\n"]
             self.assertEqual(found, [], what)
-        self.assertEqual(json.loads(shown["get"]), {"id": "mine", **reply})
+        self.assertEqual(json.loads(shown["get"]), {"id": "mine", **reply, "info": info})
         self.assertEqual(shown["list"].count("\n"), 1)
         self.assertIn("ä\u00a0", shown["list"])
         self.client.hset(self.sender.key("reply:mine"), b"name \x9b", "x")

@@ -64,7 +64,7 @@ class OwnId(RedisCase):
             self.wait_status(f"order {level}", "cancelled")
         self.sluice("resume")
         self.assert_untouched("order")
-        self.assertEqual(self.client.hget(self.sender.key("reply:order"), "entry").decode(), other)
+        self.assertEqual(self.sender.reply("order")["entry"], other)
 
     def test_in_flight(self):
         """A worker holds it: the line names the worker, and a cancel ends the request."""
@@ -132,7 +132,7 @@ class OwnId(RedisCase):
         delayed = self.add("low", id="parked", delay="86400000")
         names = [self.add(level, id="order-42") for level in ("high", "", "low")]  # within one ms their class decides which is older
         others = [self.add(id=f"order-4{end}") for end in ("", "1", "22")]
-        self.assertEqual(self.get("order-42", "done")["entry"], first)
+        self.assertEqual(self.get("order-42", "done")["info"]["entry"], first)
         self.client.delete(self.sender.key("reply:order-42"))
         self.assertEqual(self.get("order-42")["entry"], names[-1])
         story = self.story("order-42")
@@ -141,7 +141,7 @@ class OwnId(RedisCase):
         self.assertEqual(self.sluice("cancel", "order-42"), "".join(f"order-42, which is {name}: asked to cancel\n" for name in names[::-1]))
         self.wait_until(lambda: sum(self.client.xlen(self.sender.stream_of(level)) for level in ("high", "", "low")) == len(others) + 1,
                         "three to be cancelled")
-        self.assertEqual(self.client.hget(self.sender.key("reply:order-42"), "entry").decode(), names[-1])
+        self.assertEqual(self.sender.reply("order-42")["entry"], names[-1])
         self.sluice("resume")
         self.assert_untouched("order-4", "order-41", "order-422")
         self.wait_until(lambda: self.client.zscore(self.sender.key("later"), delayed), "it to be parked")
@@ -216,7 +216,7 @@ class OwnId(RedisCase):
 
         def end(name):
             desk.read("me")
-            desk.run(desk.settle(End(name, reply="moving", fields={"id": "moving", "tokens": "1"})))
+            desk.run(desk.settle(End(name, reply="moving", fields={"embedding": "[1]"}, info={"id": "moving", "tokens": 1})))
 
         for before, move, status in (("requests:high", park, "later"), ("later", come_back, "queued"), ("requests", end, "done")):
             name = self.add(id="moving")
@@ -233,7 +233,7 @@ class OwnId(RedisCase):
             self.children.append(proxy)
             result = self.run_sluice("get", "moving", "--redis", proxy.path, "--queue", self.queue)
             place = json.loads(result.stdout)
-            self.assertEqual((moved, place["status"], place["entry"]), ([name], status, name))
+            self.assertEqual((moved, place["status"], place.get("info", place)["entry"]), ([name], status, name))
             self.client.flushall()
             desk.groups()
 

@@ -18,8 +18,9 @@ DESK_TEST(entry_to_reply)
     assert_false(desk->last.failed);
     assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     char expected[256];
-    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk->held.first->identity.name);
-    redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
+    snprintf(expected, sizeof expected, "[a %s m r 2 f32 kept 0.001]", desk->held.first->identity.name);
+    redis_expect(redis, "done", "HGET " Q "reply:a status");
+    redis_expect_info(redis, expected, Q "reply:a", "id entry model revision dim encoding meta compute_ms");
     redis_expect(redis, "8", "HSTRLEN " Q "reply:a embedding");
     redis_expect(redis, desk->held.first->identity.name, "LPOP " Q "wake:a");
     desk_expect_empty(redis, STREAM);
@@ -68,10 +69,11 @@ DESK_TEST(large_replies_are_staged)
     desk_settle(desk, OUTCOME_DONE);
     assert_int_equal(desk->held.first->lifetime.verdict, VERDICT_DONE);
     char expected[256];
-    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk->held.first->identity.name);
-    redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
+    snprintf(expected, sizeof expected, "[a %s m r 2 f32 kept 0.001]", desk->held.first->identity.name);
+    redis_expect(redis, "done", "HGET " Q "reply:a status");
+    redis_expect_info(redis, expected, Q "reply:a", "id entry model revision dim encoding meta compute_ms");
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
-    redis_expect(redis, "13", "HLEN " Q "reply:a");
+    redis_expect(redis, "3", "HLEN " Q "reply:a");
     redis_expect(redis, "500", "TTL " Q "reply:a");
     redis_expect(redis, "5008", "HSTRLEN " Q "reply:b embedding");
     redis_expect(redis, desk->held.first->identity.name, "LPOP " Q "wake:a");
@@ -140,7 +142,8 @@ DESK_TEST(errors_and_dead_letters)
     redis_do(redis, "XADD " STREAM " * id a text hello");
     desk_read(desk, 1, 0);
     desk_settle(desk, OUTCOME_DEAD);
-    redis_expect(redis, "[error internal broken 1 1]", "HMGET " Q "reply:a status code message retryable attempts");
+    redis_expect(redis, "[error internal broken]", "HMGET " Q "reply:a status code message");
+    redis_expect_info(redis, "[true 1]", Q "reply:a", "retryable attempts");
     redis_expect(redis, "1", "XLEN " Q "dead");
     desk_expect_empty(redis, STREAM);
 }
@@ -161,7 +164,7 @@ DESK_TEST(deferred_requests_come_back_as_the_next_attempt)
     assert_string_equal(desk->held.first->identity.id, "a");
     assert_int_equal(desk->held.first->retry.attempt, 2);
     desk_settle(desk, OUTCOME_DONE);
-    redis_expect(redis, "[done 2]", "HMGET " Q "reply:a status attempts");
+    redis_expect_info(redis, "[2]", Q "reply:a", "attempts");
     redis_expect(redis, "0", "EXISTS " Q "trouble");
     desk_expect_empty(redis, STREAM);
 }

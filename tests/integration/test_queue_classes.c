@@ -37,9 +37,9 @@ DESK_TEST(one_read_takes_from_all_classes)
     assert_string_equal(desk->held.first->next->identity.name, "5-1");
     assert_string_equal(desk->held.last->identity.name, "low:5-1");
     desk_settle(desk, OUTCOME_DONE);
-    redis_expect(redis, "[done high:5-1]", "HMGET " Q "reply:high:5-1 status entry");
-    redis_expect(redis, "[done 5-1]", "HMGET " Q "reply:5-1 status entry");
-    redis_expect(redis, "[done low:5-1]", "HMGET " Q "reply:low:5-1 status entry");
+    redis_expect_info(redis, "[high:5-1]", Q "reply:high:5-1", "entry");
+    redis_expect_info(redis, "[5-1]", Q "reply:5-1", "entry");
+    redis_expect_info(redis, "[low:5-1]", Q "reply:low:5-1", "entry");
     expect_all_empty(redis);
 }
 

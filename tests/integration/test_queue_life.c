@@ -53,7 +53,7 @@ DESK_TEST(a_forged_name_is_not_believed)
         assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
         desk_drop(desk, 1);
     }
-    redis_expect(redis, "5-1", "HGET " Q "reply:5-1 entry");
+    redis_expect_info(redis, "[5-1]", Q "reply:5-1", "entry");
     redis_expect(redis, "[6-1]", "ZRANGE " Q "later 0 -1");
 }
 
@@ -101,7 +101,7 @@ DESK_TEST(what_is_not_due_stays_parked)
     assert_int_equal(request->retry.attempt, 2);
     desk_settle(desk, OUTCOME_DONE);
     assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
-    redis_expect(redis, "5-1", "HGET " Q "reply:a entry");
+    redis_expect_info(redis, "[5-1]", Q "reply:a", "entry");
 }
 
 DESK_TEST(a_message_that_vanished_is_not_parked)
@@ -155,7 +155,8 @@ DESK_TEST(a_queued_request_is_cancelled)
     struct request *cancel = read_cancel(desk, redis, "9-1", "5-1");
     settle_as_cancel(desk);
     assert_int_equal(cancel->lifetime.verdict, VERDICT_DONE);
-    redis_expect(redis, "[cancelled 5-1]", "HMGET " Q "reply:5-1 status entry");
+    redis_expect(redis, "cancelled", "HGET " Q "reply:5-1 status");
+    redis_expect_info(redis, "[5-1]", Q "reply:5-1", "entry");
     redis_expect(redis, "0", "EXISTS " Q "reply:high:9-1");
     redis_expect(redis, "0", "XLEN " STREAM);
     desk_expect_empty(redis, HIGH);
@@ -342,7 +343,8 @@ TEST_WITH(cancels_of_the_control_stream, redis_setup, redis_teardown)
     redis_do(redis, "XADD " Q "control * cancel 1-1");
     redis_do(redis, "XADD " Q "control * text junk");
     desk_wait_redis(&desk, redis, "0", "EXISTS " Q "control");
-    redis_expect(redis, "[cancelled mine 1-1]", "HMGET " Q "reply:mine status id entry");
+    redis_expect(redis, "cancelled", "HGET " Q "reply:mine status");
+    redis_expect_info(redis, "[mine 1-1]", Q "reply:mine", "id entry");
     redis_expect(redis, "3600", "TTL " Q "reply:mine");
     redis_do(redis, "CLIENT KILL TYPE normal SKIPME yes");
     redis_do(redis, "XADD " Q "control * cancel 2-1");
@@ -385,7 +387,8 @@ DESK_TEST(the_newest_above_the_cap_are_shed)
     request->lifetime.outcome = OUTCOME_ERROR;
     desk_execute(desk, ACTION_SETTLE, false);
     desk_wait(desk, EVENT_SETTLED);
-    redis_expect(redis, "[error queue_full 1234]", "HMGET " Q "reply:r5 status code retry_after_ms");
+    redis_expect(redis, "[error queue_full]", "HMGET " Q "reply:r5 status code");
+    redis_expect_info(redis, "[1234]", Q "reply:r5", "retry_after_ms");
 }
 
 DESK_TEST(other_tenants_are_taken_ahead)

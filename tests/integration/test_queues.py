@@ -184,7 +184,7 @@ class Weights(RedisCase):
             self.wait_finished(sender)
             self.wait_empty(sender)
             self.assert_clean(self.server, queue=sender.queue, journal=sender.journal)
-            done += [(int(self.client.hget(sender.key("reply:" + id), "done_at")), sender.queue) for id in sender.journal.requests]
+            done += [(sender.reply(id)["done_at"], sender.queue) for id in sender.journal.requests]
         self.assertEqual(served.stop(), 0)
         return sorted(done)
 

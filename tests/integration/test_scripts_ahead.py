@@ -434,15 +434,14 @@ class Ahead(ScriptCase):
                 self.add(entry_id=f"{now}-0")
                 self.add(entry_id=f"{now + 1}-0")
                 self.add("low", forged)
-                seen = str(now)
-                self.assertEqual(self.answered(forged, seen, which="low"), 1)
-                self.assertEqual(self.desk.reply("order-42")["first_at"], seen)
+                self.assertEqual(self.answered(forged, now, which="low"), 1)
+                self.assertEqual(self.desk.reply("order-42")["first_at"], now)
                 self.assertEqual(self.answered(f"{now - 1000}-0", now - 1000), 2)
                 self.assertEqual(self.answered(f"{now}-0", now), 1)  # got its id within that ms
                 self.assertNotIn("first_at", self.desk.reply("order-42"))
                 self.assertEqual(self.answered(f"{now + 1}-0", now + 1), 1)
                 self.add("high", forged)
-                self.assertEqual(self.answered(forged, seen, which="high"), 2)
+                self.assertEqual(self.answered(forged, now, which="high"), 2)
                 self.assertEqual(self.desk.reply("order-42")["entry"], f"{now + 1}-0")
                 self.client.flushall()
                 self.desk.groups()
@@ -473,7 +472,7 @@ class Ahead(ScriptCase):
         self.desk.set_last_id("0-1")
         self.add(entry_id=f"{TO_COME}-0")
         self.assertEqual(self.answered(f"{TO_COME}-0", 500), 1)
-        self.assertEqual(self.desk.reply("order-42")["first_at"], "500")
+        self.assertEqual(self.desk.reply("order-42")["first_at"], 500)
 
     def test_a_cancelled_one_hides_nobody(self):
         """It is not known when it was seen, so the other one's reply stays."""

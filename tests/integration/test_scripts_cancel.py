@@ -175,6 +175,20 @@ class Cancel(ScriptCase):
         for key in ("reply:mine", "wake:mine"):
             self.assertAlmostEqual(self.client.pttl(self.desk.key(key)), 9000000, delta=60000)
 
+    def test_echoes_are_strings_of_json(self):
+        """Whatever is in them; what is not UTF-8 is left out, as the daemon would refuse it."""
+        meta = '"quoted" \\ a/b \n\t\x00\x7f \u00e4 \u20ac \U0001f600 \ud7ff\ue000\U0010ffff'
+        self.desk.add("1-1", text="x", id='order "42"\\', meta=meta, tenant="t:1")
+        self.assertEqual(self.cancel("1-1"), 1)
+        reply = self.desk.reply('order "42"\\')
+        self.assertEqual([reply[name] for name in ("id", "meta", "tenant")], ['order "42"\\', meta, "t:1"])
+        self.assertNotIn("id", self.desk.reply("1-1"))
+        for number, wrong in enumerate((b"\xff", b"a\xc3", b"\xc3a\xa4", b"\xc0\xaf", b"\xe0\x9f\xbf", b"\xed\xa0\x80", b"\xf0\x8f\xbf\xbf",
+                                        b"\xf4\x90\x80\x80", b"\x80", b"\xe2\x82 \xac", b"\xf0\x9f\x98"), start=2):
+            self.desk.add(f"{number}-1", text="x", meta=wrong)
+            self.assertEqual(self.cancel(f"{number}-1"), 1)
+            self.assertNotIn("meta", self.desk.reply(f"{number}-1"), wrong)
+
     def test_wake_tokens_that_nobody_fetches_do_not_grow(self):
         for number in range(1, 21):
             self.desk.add(f"{number}-1", id="mine", text="x", notify="1")
@@ -203,14 +217,15 @@ class Cancel(ScriptCase):
 
     def test_the_reply_of_a_newer_request_stands(self):
         self.desk.add("1-1", id="mine", text="old", notify="1")
-        self.client.hset(self.desk.key("reply:mine"), mapping={"status": "done", "entry": "2-1"})
+        self.desk.put_reply("mine", "done", entry="2-1")
         self.assertEqual(self.cancel("1-1"), 1)
         self.assertEqual(self.desk.reply("mine"), {"status": "done", "entry": "2-1"})
         self.assertEqual(self.client.lrange(self.desk.key("wake:mine"), 0, -1), [b"1-1"])
         self.assertEqual(self.desk.entries(), {})
 
     def test_an_older_reply_is_replaced(self):
-        self.client.hset(self.desk.key("reply:mine"), mapping={"status": "done", "entry": "1-1", "embedding": "v"})
+        self.desk.put_reply("mine", "done", entry="1-1")
+        self.client.hset(self.desk.key("reply:mine"), "embedding", "v")
         self.desk.add("2-1", id="mine", text="new")
         self.assertEqual(self.cancel("2-1"), 1)
         self.assertNotIn("embedding", self.desk.reply("mine"))
@@ -272,10 +287,10 @@ class Cancel(ScriptCase):
             self.client.flushall()
             self.desk.groups().add("1-1", text="x", tracestate=state, traceparent=parent)
             self.assertEqual(self.cancel("1-1"), 1)
-            reply = self.client.hgetall(self.desk.key("reply:1-1"))
-            wanted = {name: value for name, value, whether in ((b"traceparent", parent, kept), (b"tracestate", state, kept_state))
+            reply = self.desk.reply("1-1")
+            wanted = {name: value.decode() for name, value, whether in (("traceparent", parent, kept), ("tracestate", state, kept_state))
                       if whether == "true"}
-            self.assertEqual({name: value for name, value in reply.items() if name.startswith(b"trace")}, wanted, (parent, state))
+            self.assertEqual({name: value for name, value in reply.items() if name.startswith("trace")}, wanted, (parent, state))
 
     def test_trace_context_is_bounded(self):
         parent, members = "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-", ["a=1"] * 32

@@ -249,7 +249,7 @@ class Parked(ScriptCase):
 
     def test_a_requeued_letter_is_a_new_request(self):
         for which, name in (("high", "high:1-1"), ("normal", "1-1"), ("low", "low:1-1")):
-            letter = self.bury(_entry=name, _code="internal", _attempts="4", id="mine", text="hello", delay="5",
+            letter = self.bury(_entry=name, _code="internal", _info='{"attempts":4}', id="mine", text="hello", delay="5",
                                expires_in="5", ttl="60")
             code, entry_id = self.requeue(letter)
             self.assertEqual(code, 1)
@@ -269,7 +269,7 @@ class Parked(ScriptCase):
         self.desk.read("me")
         self.desk.run(self.desk.settle(End("1-1", "dead")))
         (_, letter), = self.client.xrange(self.desk.key("dead"))
-        self.assertEqual(set(plain(letter)), {"_entry", "_code", "_message", "_body"})
+        self.assertEqual(set(plain(letter)), {"_entry", "_info", "_code", "_message", "_body"})
         code, entry_id = self.requeue(self.desk.reply("1-1")["dead"])
         self.assertEqual((code, len(self.desk.entries()[entry_id])), (1, 3000))
 

@@ -2,6 +2,7 @@
 # ctest: redis
 # ctest-once
 
+import json
 import random
 import threading
 
@@ -30,7 +31,7 @@ class Settle(ScriptCase):
         now = self.now_ms()
         self.assertTrue(now - 60000 < int(reply.pop("done_at")) <= now)
         self.assertTrue(now - 60000 < int(reply.pop("queued_ms")) <= now)  # entry 1-1 dates from the clock's start
-        self.assertEqual(reply, {"status": "done", "entry": "1-1", "model": "m", "revision": "r", "embedding": "v"})
+        self.assertEqual(reply, {"status": "done", "entry": "1-1", "model": "m", "revision": "r", "attempts": 1, "embedding": "v"})
         self.assertTrue(50000 < self.client.pttl(self.desk.key("reply:1-1")) <= 60000)
         self.assertEqual((self.desk.entries(), self.desk.owners()), ({}, {}))
 
@@ -53,14 +54,34 @@ class Settle(ScriptCase):
                 (f"5-{2**64 - 1}", f"5-{2**64 - 2}", 2), ("high:5-1", "5-1", 1), ("low:5-1", "5-1", 2), ("5-1", "5-1", 1),
                 ("nonsense", "5-1", 1)), start=100):
             self.desk.deliver("me", f"{number}-1")
-            self.client.hset(self.desk.key("reply:a"), "entry", there)
+            self.desk.put_reply("a", "done", entry=there)
             self.assertEqual(self.settle(End(f"{number}-1", name=name, reply="a")), [result, 0, 0], (there, name))
 
     def test_replies_of_the_same_call_count(self):
         self.desk.deliver("me", "1-1", "2-1", "3-1")
-        ends = (End("2-1", reply="a", fields={"truncated": "1"}), End("3-1", reply="a"), End("1-1", reply="a"))
+        ends = (End("2-1", reply="a", info={"truncated": True}), End("3-1", reply="a"), End("1-1", reply="a"))
         self.assertEqual(self.settle(*ends), [1, 1, 2, 0, 0])
         self.assertEqual((self.desk.reply("a")["entry"], self.desk.reply("a").get("truncated")), ("3-1", None))
+
+    def test_info_is_one_object(self):
+        """Each member that the script adds is in its place, in every kind of reply, for names with a class too."""
+        self.desk.deliver("me", "1-1", "2-1", "3-1", "4-1", which="low")
+        self.client.set("doc:1", 'no hash')
+        self.desk.stage(2)
+        given = {"id": 'a "b"\\c', "meta": "\u00e4\n"}
+        self.settle(End("1-1", first_ms=5, info=given, into=("doc:1", "v")), End("2-1", staged=2, info=given),
+                    End("3-1", "error", first_ms=7, info=given), End("4-1", "dead", info=given), which="low")
+        infos = [json.loads(self.client.hget(self.desk.key(f"reply:low:{number}-1"), "info")) for number in range(1, 5)]
+        of_script = ["entry", "first_at", "done_at", "queued_ms", "id", "meta", "model", "revision", "into_error", "dead"]
+        self.assertEqual([list(info) for info in infos], [[name for name in of_script if name not in left_out] for left_out in (
+            ["dead"], ["first_at", "into_error", "dead"], ["queued_ms", "model", "revision", "into_error", "dead"],
+            ["first_at", "queued_ms", "model", "revision", "into_error"])])
+        self.assertEqual([info["entry"] for info in infos], [f"low:{number}-1" for number in range(1, 5)])
+        self.assertEqual([info.get("first_at") for info in infos], [5, None, 7, None])
+        self.assertEqual([{name: info[name] for name in given} for info in infos], [given] * 4)
+        self.assertEqual({type(info[name]) for info in infos for name in ("done_at", "queued_ms") if name in info}, {int})
+        (letter_id, letter), = self.client.xrange(self.desk.key("dead"))
+        self.assertEqual((infos[3]["dead"], json.loads(letter[b"_info"])), (letter_id.decode(), given))
 
     def test_whatever_stood_at_the_key_is_replaced(self):
         self.desk.deliver("me", "1-1", "2-1")
@@ -76,11 +97,11 @@ class Settle(ScriptCase):
         ends = [End(f"{number}-1", staged=self.desk.stage(number), ttl_ms=60000) for number in range(1, 5)]
         self.desk.do("XACK", self.desk.stream(), "sluice", "2-1")
         self.client.hset(self.desk.key("reply:3-1"), mapping={"status": "queued", "old": "field"})
-        self.client.hset(self.desk.key("reply:4-1"), "entry", "9-1")
+        self.desk.put_reply("4-1", "done", entry="9-1")
         self.assertEqual(self.settle(*ends), [1, 0, 1, 2, 0, 0])
         self.assertEqual((self.desk.reply("1-1")["embedding"], self.desk.reply("3-1").get("old")), ("v", None))
         self.assertTrue(30000 < self.client.pttl(self.desk.key("reply:1-1")) <= 60000)
-        self.assertEqual((self.desk.reply("2-1"), self.desk.reply("4-1"), self.desk.owners()), ({}, {"entry": "9-1"}, {}))
+        self.assertEqual((self.desk.reply("2-1"), self.desk.reply("4-1"), self.desk.owners()), ({}, {"status": "done", "entry": "9-1"}, {}))
 
     def test_one_look_finds_what_is_pending(self):
         """It finds them in any order, also with other entries in between, held by the caller or by others; one that is
@@ -110,7 +131,7 @@ class Settle(ScriptCase):
                 End("5-1", fields=vector("five"), reply="a", into=("doc:5", "v")),
                 End("6-1", fields=vector("six"), reply="b", into=("doc:1", "v"))]
         self.client.hset("doc:1", mapping={"v": "old", "title": "t"})
-        self.client.hset(self.desk.key("reply:b"), "entry", "9-1")
+        self.desk.put_reply("b", "done", entry="9-1")
         self.assertEqual(self.settle(*ends), [1, 1, 1, 1, 1, 2, 0, 0])
         self.assertEqual(plain([self.client.hgetall(f"doc:{number}") for number in (1, 3, 4, 5)]),
                          [{"v": "one", "title": "t"}, {"embedding": "three"}, {"v": "four"}, {"v": "five"}])
@@ -135,7 +156,7 @@ class Settle(ScriptCase):
         self.desk.deliver("you", "1-1", "2-1")
         self.assertEqual(self.settle(End("1-1", "gone")), [-1, 0, 0])
         self.client.xdel(self.desk.stream(), "1-1", "2-1")
-        self.client.hset(self.desk.key("reply:2-1"), mapping={"status": "done", "entry": "2-1"})
+        self.desk.put_reply("2-1", "done", entry="2-1")
         self.assertEqual(self.settle(End("1-1", "gone"), End("2-1", "gone")), [1, 1, 0, 0])
         self.assertEqual((self.desk.reply("1-1")["code"], self.desk.reply("2-1")["status"]), ("internal", "done"))
         self.assertEqual(self.desk.owners(), {})
@@ -260,7 +281,7 @@ class Settle(ScriptCase):
         self.retry("1-1", "1-1", carrier="1-1")
         self.settle(End("1-1", "dead", fields={"code": "poison", "message": "it crashed"}))
         (_, letter), = self.client.xrange(self.desk.key("dead"))
-        self.assertEqual(plain(letter), {"_entry": "1-1", "_code": "poison", "_message": "it crashed", "text": "again"})
+        self.assertEqual(plain(letter), {"_entry": "1-1", "_info": '{"attempts": 1}', "_code": "poison", "_message": "it crashed", "text": "again"})
 
     def letters(self):
         return [plain(fields) for _, fields in self.client.xrange(self.desk.key("dead"))]
@@ -284,7 +305,7 @@ class Settle(ScriptCase):
 
     def test_a_body_that_fits_is_kept_whole(self):
         self.assertEqual(self.bury("1-1", text="a" * 65532), [1, 0, 0])
-        self.assertEqual(self.letters()[0], {"_entry": "1-1", "_code": "internal", "text": "a" * 65532})
+        self.assertEqual(self.letters()[0], {"_entry": "1-1", "_info": '{"attempts": 1}', "_code": "internal", "text": "a" * 65532})
 
     def test_letters_are_bounded_by_their_bytes(self):
         """The oldest letters are removed to make room for the newest; bytes of letters deleted in between do not
@@ -292,7 +313,7 @@ class Settle(ScriptCase):
         for number in range(3, 6):
             self.bury(f"{number}-1", text="x" * 1000)
         first, second, third = self.letters()
-        size = len("_entry3-1_codeinternaltext") + 1000
+        size = len('_entry3-1_info{"attempts": 1}_codeinternaltext') + 1000
         self.assertEqual((first.get("_offset"), second["_offset"]), (None, str(size)))
         self.assertEqual(int(third["_offset"]), 2 * size + len("_offset") + len(str(size)))
         self.client.xadd(self.desk.key("dead"), {"_entry": "6-1", "_offset": 2**28 - 200})
@@ -347,7 +368,7 @@ class Settle(ScriptCase):
                 start.wait()
                 for at in range(0, len(order), 8):
                     part = order[at:at + 8]
-                    call = self.desk.settle(*(End(i, fields={"by": consumer}) for i in part), consumer=consumer)
+                    call = self.desk.settle(*(End(i, info={"by": consumer}) for i in part), consumer=consumer)
                     answers[consumer].update(zip(part, call.run(client)))
 
         chance = random.Random(7)

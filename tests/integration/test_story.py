@@ -44,9 +44,9 @@ class Story(RedisCase):
         self.start_daemon(self.server)
         name = "high:" + self.add(self.sender.key("requests:high"), id="order-42", tenant="acme", ttl="500")
         self.wait_until(lambda: self.client.exists(self.sender.key("reply:order-42")), "the reply")
-        reply = self.client.hgetall(self.sender.key("reply:order-42"))
+        reply = self.sender.reply("order-42")
         story, events = self.story("order-42")
-        self.assertEqual(story, self.facts(name, "done", "high", id="order-42", tenant="acme", done_at=int(reply[b"done_at"]), expires_at=ANY))
+        self.assertEqual(story, self.facts(name, "done", "high", id="order-42", tenant="acme", done_at=reply["done_at"], expires_at=ANY))
         self.assertAlmostEqual(story["expires_at"], story["done_at"] + 500_000, delta=2000)
         self.assertEqual(set(events), {"submitted", "started", "computed", "answered", "expires"})
         lines = self.get("order-42").splitlines()
@@ -59,8 +59,8 @@ class Story(RedisCase):
         self.make_faulty(self.server, faults=["error:{kernel}"]).start().wait_ready(self.client)
         name = self.add(text="the kernel", max_attempts="1", tenant="acme")
         self.wait_until(lambda: self.client.exists(self.sender.key("reply:" + name)), "the reply")
-        letter = self.client.hget(self.sender.key("reply:" + name), "dead").decode()
-        code = self.client.hget(self.sender.key("reply:" + name), "code").decode()
+        reply = self.sender.reply(name)
+        letter, code = reply["dead"], reply[b"code"].decode()
         expected = {"tenant": "acme", "attempts": 1, "code": code, "message": ANY, "letter": letter}
         story, events = self.story(name)
         self.assertEqual(story, self.facts(name, "error", done_at=ANY, expires_at=ANY, **expected))
@@ -72,7 +72,7 @@ class Story(RedisCase):
 
         self.client.xadd(self.sender.key("dead"), {"_entry": "1-1", "_code": "poison"})
         letter = self.client.xadd(self.sender.key("dead"), {
-            "_entry": name, "_code": code, "_message": "no", "_attempts": "4", "_tenant": "acme", "id": "mine", "text": "x"}).decode()
+            "_entry": name, "_code": code, "_message": "no", "_info": '{"attempts":4,"tenant":"acme"}', "id": "mine", "text": "x"}).decode()
         self.client.delete(self.sender.key("reply:" + name))
         expected.update(attempts=4, letter=letter, message="no")
         self.assertEqual(self.story(name), (self.facts(name, "dead", **expected), ["submitted", "dead"]))
@@ -169,8 +169,8 @@ class Story(RedisCase):
 
     def test_bytes_of_others_control_no_terminal(self):
         evil = b"\x1b[2J\xc2\x9b\xff\x00\n"
-        self.client.hset(self.sender.key("reply:mine"), mapping={"status": "error", "entry": b"1-1" + evil, "code": evil, "message": evil,
-                                                                 "tenant": evil, "dead": evil, "done_at": "5"})
+        info = {"done_at": 5, **{name: "1-1" + evil.decode("latin-1") for name in ("entry", "tenant", "dead", "ignored", "queued_ms")}}
+        self.client.hset(self.sender.key("reply:mine"), mapping={"status": "error", "code": evil, "message": evil, "info": json.dumps(info)})
         for out in (self.get("mine"), self.get("mine", "--json")):
             self.assertFalse(set(out.rstrip("\n").replace("\n", "")) & set("\x1b\x9b\x00\x7f"), out)
         self.assertEqual(self.story("mine")[0]["code"], "?[2J?????")

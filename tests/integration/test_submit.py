@@ -40,7 +40,7 @@ class Submit(RedisCase):
                 self.wait_until(lambda key=key: self.client.hget(key, "status") == b"done", "the reply")
                 self.assertEqual(decode_f32("json", self.client.hget(key, "embedding")), local(text))
         reply = json.loads(self.sluice("get", ids[0][1]).stdout)
-        self.assertEqual((reply["id"], reply["status"], reply["dim"]), (ids[0][1], "done", 64))
+        self.assertEqual((reply["id"], reply["status"], reply["info"]["dim"]), (ids[0][1], "done", 64))
         self.assertEqual(struct.pack("<64f", *reply["embedding"]), local(batch[1]))
 
     def test_wait_prints_replies_in_order(self):

@@ -7,13 +7,15 @@ tests/integration/test_checker.py."""
 import re
 
 from history import History, name_of, place
+from producer import opened
 from vectors import decode_f32, encode_like
 
 TERMINAL = (b"done", b"error", b"cancelled")
-DONE_FIELDS = (b"status", b"id", b"entry", b"model", b"revision", b"dim", b"encoding", b"embedding", b"tokens",
-               b"queued_ms", b"compute_ms", b"done_at")
-ERROR_FIELDS = (b"status", b"id", b"entry", b"code", b"message", b"retryable", b"attempts", b"done_at")
-CANCELLED_FIELDS = (b"status", b"id", b"entry", b"done_at")
+# Fields are bytes, members of `info` are not.
+DONE_FIELDS = (b"status", b"embedding", "entry", "model", "revision", "dim", "encoding", "tokens", "queued_ms", "compute_ms",
+               "done_at")
+ERROR_FIELDS = (b"status", b"code", b"message", "entry", "retryable", "attempts", "done_at")
+CANCELLED_FIELDS = (b"status", "entry", "done_at")
 CODES = set("""bad_request bad_utf8 bad_id too_long too_large too_many_inputs wrong_model unknown_task expired queue_full
 out_of_memory device_lost timeout non_finite internal poison""".split())
 STREAMS = ("requests", "requests:high", "requests:low")
@@ -75,17 +77,21 @@ class Checker:
         for request, reply, ttl in zip(requests, answers[::2], answers[1::2]):
             self._check_reply(request, reply, ttl, history, ttl_seconds)
 
-    def _check_reply(self, request, reply, ttl, history, ttl_seconds):
-        if not reply:
+    def _check_reply(self, request, fields, ttl, history, ttl_seconds):
+        if not fields:
             return self._bad(request, "has no reply")
+        try:
+            reply = opened(fields)
+        except ValueError as error:
+            return self._bad(request, f"info {fields[b'info']!r} is not JSON: {error}")
         status = reply.get(b"status")
         if status not in TERMINAL:
             return self._bad(request, f"is not finished: status {status!r}")
         if not 0 < ttl <= ttl_seconds * 1000:
             self._bad(request, f"reply has a TTL of {ttl} ms")
         self._check_entry(request, reply)
-        if reply.get(b"id", request.id.encode()).decode() != request.id:
-            self._bad(request, f"reply says id {reply[b'id']!r}")
+        if reply.get("id", request.id) != request.id or ("id" in request.fields and request.id == request.fields["id"]) != ("id" in reply):
+            self._bad(request, f"reply says id {reply.get('id')!r}")
         if status == b"done":
             self._check_done(request, reply)
         elif status == b"error":
@@ -96,7 +102,7 @@ class Checker:
     def _check_entry(self, request, reply):
         """The reply is that of the newest entry with this id. A producer goes on until an entry is confirmed, so the newest
         is always one of those, also where earlier ones got no answer."""
-        entry = reply.get(b"entry", b"").decode()
+        entry = reply.get("entry", "")
         newest = max(request.entries, key=lambda name: _age(name.encode()))
         if request.ahead and (entry in request.entries or FRESH_NAME.search(entry)):
             newest = entry  # the order is that in which they were first seen, and these were sent at once; or the id was in use already
@@ -104,49 +110,46 @@ class Checker:
             self._bad(request, f"reply is that of {entry!r}, the newest of {request.entries} is {newest}")
 
     def _check_cancelled(self, request, reply):
-        missing = [field.decode() for field in CANCELLED_FIELDS if field not in reply]
+        missing = _missing(reply, CANCELLED_FIELDS)
         if missing:
             self._bad(request, f"cancelled without {', '.join(missing)}")
         if b"embedding" in reply or b"code" in reply:
-            self._bad(request, f"is cancelled and says {sorted(reply)}")
+            self._bad(request, f"is cancelled and says {sorted(map(str, reply))}")
         if "cancelled" not in request.outcomes:
             self._bad(request, "was cancelled")
 
     def _check_done(self, request, reply):
-        missing = [field.decode() for field in DONE_FIELDS if field not in reply]
+        missing = _missing(reply, DONE_FIELDS)
         if missing:
             return self._bad(request, f"done without {', '.join(missing)}")
         if "done" not in request.outcomes:
             self._bad(request, f"is done, expected {request.expected}")
-        if reply[b"encoding"].decode() != request.encoding:
-            self._bad(request, f"encoded as {reply[b'encoding']!r}, asked for {request.encoding}")
-        for field in (b"dim", b"tokens", b"done_at"):
-            if not reply[field].isdigit() or int(reply[field]) == 0:
-                self._bad(request, f"{field.decode()} is {reply[field]!r}")
-        for field in (b"queued_ms", b"compute_ms"):
-            if not re.fullmatch(rb"\d+(\.\d+)?", reply[field]):
-                self._bad(request, f"{field.decode()} is {reply[field]!r}")
+        if reply["encoding"] != request.encoding:
+            self._bad(request, f"encoded as {reply['encoding']!r}, asked for {request.encoding}")
+        for name, kinds, least in (("dim", int, 1), ("tokens", int, 1), ("done_at", int, 1), ("queued_ms", int, 0), ("compute_ms", (int, float), 0)):
+            if not isinstance(reply[name], kinds) or reply[name] < least:
+                self._bad(request, f"{name} is {reply[name]!r}")
         if request.text is not None:
             self._check_vector(request, reply)
 
     def _check_vector(self, request, reply):
-        asked = request.texts.get(reply[b"entry"].decode(), request.text)
+        asked = request.texts.get(reply["entry"], request.text)
         texts = asked if isinstance(asked, list) else [asked]
-        if reply.get(b"count") != (b"%d" % len(texts) if isinstance(asked, list) else None):
-            self._bad(request, f"count is {reply.get(b'count')!r} for {len(texts)} texts")
+        if reply.get("count") != (len(texts) if isinstance(asked, list) else None):
+            self._bad(request, f"count is {reply.get('count')!r} for {len(texts)} texts")
         try:
             vector = decode_f32(request.encoding, reply[b"embedding"])
         except (AssertionError, ValueError) as error:
             return self._bad(request, f"embedding cannot be read: {error}")
         expected = b"".join(encode_like(request.encoding, self.reference(text)) for text in texts)
         width = 2 if request.encoding == "f16" else 4
-        if len(vector) != width * int(reply[b"dim"]) * len(texts):
-            self._bad(request, f"embedding has {len(vector)} bytes for dim {reply[b'dim']!r}")
+        if len(vector) != width * reply["dim"] * len(texts):
+            self._bad(request, f"embedding has {len(vector)} bytes for dim {reply['dim']!r}")
         if vector != expected:
             self._bad(request, "vector differs from the local one")
 
     def _check_error(self, request, reply, history):
-        missing = [field.decode() for field in ERROR_FIELDS if field not in reply]
+        missing = _missing(reply, ERROR_FIELDS)
         if missing:
             return self._bad(request, f"error without {', '.join(missing)}")
         code = reply[b"code"].decode()
@@ -161,7 +164,7 @@ class Checker:
         """The number of our kills that can have hit the entry while it ran alone: distinct killed workers to which it was delivered."""
         if history is None:
             return 0
-        name = reply[b"entry"].decode()
+        name = reply["entry"]
         holders = [who for run in [place(name), *history.retries.get(name, [])] for who in history.deliveries.get(run, [])]
         return len(set(holders) & set(self.journal.kills))
 
@@ -245,7 +248,7 @@ class Checker:
         allowed = max(1, len(history.submissions.get(request.id, [])))
         if len(writes) > allowed:
             self._bad(request, f"{len(writes)} terminal replies were written for {allowed} submission(s)")
-        entries = [fields.get(b"entry") for _, fields in writes]
+        entries = [fields.get("entry", "").encode() for _, fields in writes]
         if len(set(entries)) != len(entries):
             self._bad(request, f"one submission was answered more than once: {entries}")
         answers = {(fields[b"status"], fields.get(b"embedding"), fields.get(b"code")) for _, fields in writes}
@@ -254,7 +257,7 @@ class Checker:
         if [_age(entry) for entry in entries] != sorted(_age(entry) for entry in entries):
             self._bad(request, f"an older submission has overwritten a newer one: {entries}")
         for _, fields in writes:
-            attempts, name = int(fields.get(b"attempts", b"1")), fields.get(b"entry", b"").decode()
+            attempts, name = fields.get("attempts", 1), fields.get("entry", "")
             runs = [place(name), *history.retries.get(name, [])]
             deliveries = sum(len(history.deliveries.get(run, [])) for run in runs)
             if attempts > max(1, deliveries):
@@ -282,17 +285,21 @@ class Checker:
         fields = history.added[entry]
         if b"cancel" in fields:  # it has no reply of its own, unless it is wrong
             return
-        names = {fields.get(b"_id"), name_of(*entry).encode()}
+        names = {fields.get(b"_id", b"").decode("utf-8", "replace"), name_of(*entry)}
         written = {words[1].partition(b":reply:")[2].decode("utf-8", "replace") for words in before if words[0].upper() in (b"HSET", b"HMSET")}
-        answered = any(when == at and reply.get(b"entry") in names for key in written for when, reply in history.replies.get(key, []))
+        answered = any(when == at and reply.get("entry") in names for key in written for when, reply in history.replies.get(key, []))
         deferred = any(words[0].upper() == b"ZADD" and words[1].endswith(b":later") for words in before)
         # A newer request with the same id had its reply already: the older one leaves without one.
         id = fields.get(b"id", b"").decode("utf-8", "replace")
         own = _age(fields.get(b"_id") or name_of(*entry).encode())
-        superseded = any(when <= at and _age(reply.get(b"entry")) > own
+        superseded = any(when <= at and _age(reply.get("entry", "").encode()) > own
                          for when, reply in history.replies.get(id, []))
         if not (answered or deferred or superseded):
             self.problems.append(f"{name}: removed without its reply in the same step")
+
+
+def _missing(reply, names):
+    return [name.decode() if isinstance(name, bytes) else name for name in names if name not in reply]
 
 
 def _age(name):

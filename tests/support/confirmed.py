@@ -67,6 +67,6 @@ class ConfirmedLoad(Background):
         the journal. Adds that entry; all other checks stay as strict."""
         producer = Producer(server, self.queue, self.journal)
         for request in self.journal.requests.values():
-            entry = producer.reply(request).get(b"entry", b"").decode()
+            entry = producer.reply(request).get("entry", "")
             if request.uncertain and entry not in request.entries:
                 request.entries.append(entry)

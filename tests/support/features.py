@@ -39,7 +39,10 @@ class FeatureCase(RedisCase):
         return [entry if klass == "normal" else f"{klass}:{entry}" for (klass, _), entry in zip(requests, entries)]
 
     def reply(self, id):
-        return {name.decode(): value for name, value in self.client.hgetall(self.key(f"reply:{id}")).items()}
+        """Its fields as bytes, and the members of its `info` by name."""
+        fields = {name.decode(): value for name, value in self.client.hgetall(self.key(f"reply:{id}")).items()}
+        info = json.loads(fields.pop("info", b"{}"))
+        return {**fields, **info}
 
     def wait_reply(self, id, timeout=60):
         """The terminal reply."""
@@ -52,10 +55,10 @@ class FeatureCase(RedisCase):
         """The vectors in a reply as f32 bytes."""
         self.assertEqual(reply.get("status"), b"done", reply)
         data = reply["embedding"]
-        if reply["encoding"] == b"json" and "count" in reply:
+        if reply["encoding"] == "json" and "count" in reply:
             return [decode_f32("json", json.dumps(row)) for row in json.loads(data)]
-        data = decode_f32(reply["encoding"].decode(), data)
-        size = 4 * int(reply["dim"])
+        data = decode_f32(reply["encoding"], data)
+        size = 4 * reply["dim"]
         return [data[at:at + size] for at in range(0, len(data), size)]
 
     def assert_vector(self, reply, text, reference=None):

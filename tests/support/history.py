@@ -7,6 +7,8 @@ EXEC, and it survives a kill -9 of Redis. Reads that deliver (XREADGROUP) appear
 import glob
 import os
 
+from producer import opened
+
 
 def _commands(path):
     """Every complete command of one file, as lists of bytes; a torn tail after a kill is what Redis drops, too."""
@@ -89,7 +91,7 @@ class History:
         self.deliveries = {}   # (stream, entry id) -> [consumer, …]
         self.removed = {}      # (stream, entry id) -> [when, …] of XDEL
         self.acked = {}        # (stream, entry id) -> [when, …] of XACK
-        self.replies = {}      # id -> [(when, fields), …]: every terminal write
+        self.replies = {}      # id -> [(when, fields as of opened()), …]: every terminal write
         self.charges = {}      # name -> [when, …]: every write to `trouble` about it
         self.steps = []        # [when] -> commands that took effect together
         self.staged = {}       # stage key -> fields of a large reply, in the same transaction
@@ -141,7 +143,7 @@ class History:
         elif name in (b"HSET", b"HMSET") and key.startswith("reply:"):
             fields = {**self.staged.pop(words[1], {}), **dict(zip(words[2::2], words[3::2]))}
             if fields.get(b"status") in (b"done", b"error", b"cancelled"):
-                self.replies.setdefault(key[len("reply:"):], []).append((when, fields))
+                self.replies.setdefault(key[len("reply:"):], []).append((when, opened(fields)))
         elif name in (b"HINCRBY", b"HSET") and key == "trouble":
             self.charges.setdefault(words[2].decode("utf-8", "replace"), []).append(when)
 

@@ -3,12 +3,18 @@
 A producer whose XADD got no answer cannot know whether the entry exists. It says so in the journal and submits the same id
 again, as the protocol recommends."""
 
+import json
 import threading
 import time
 
 import redis
 
 from background import Background
+
+
+def opened(reply):
+    """A reply as Redis has it, {b"status": b"done", ...}, and beside its fields the members of `info`: {"entry": "1-1", ...}."""
+    return {**reply, **json.loads(reply.get(b"info", b"{}"))}
 
 
 def ids_used_up(error):
@@ -130,7 +136,7 @@ class Producer:
 
     def reply(self, request):
         id = request.id if isinstance(request, Request) else request
-        return self.client.hgetall(self.key(f"reply:{id}"))
+        return opened(self.client.hgetall(self.key(f"reply:{id}")))
 
     def finished(self, requests):
         """True when every request has a terminal reply."""

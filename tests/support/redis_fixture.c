@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "harness.h"
 
 enum { WORDS_MAX = 8192, CLIENT_TIMEOUT_MS = 20000 };
@@ -126,4 +127,18 @@ void redis_expect(struct redis_fixture *redis, const char *expected, const char 
     va_start(list, format);
     compare(expected, run_line(redis, format, list), format);
     va_end(list);
+}
+
+void redis_expect_info(struct redis_fixture *redis, const char *expected, const char *key, const char *names)
+{
+    char info[4096], found[1024], name[64];
+    size_t length = (size_t)snprintf(found, sizeof found, "[");
+    snprintf(info, sizeof info, "%s", redis_do(redis, "HGET %s info", key));
+    for (int used; sscanf(names, " %63s%n", name, &used) == 1; names += used) {
+        char text[256];
+        (void)json_member_text(info, strlen(info), name, text, sizeof text);
+        length += (size_t)snprintf(found + length, sizeof found - length, "%s%s", length > 1 ? " " : "", text);
+    }
+    snprintf(found + length, sizeof found - length, "]");
+    assert_string_equal(found, expected);
 }

@@ -31,4 +31,8 @@ const char *redis_do(struct redis_fixture *redis, const char *format, ...) __att
 void redis_expect(struct redis_fixture *redis, const char *expected, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Fails unless `info` of a reply, whose key is given, has these members (names between single spaces): `expected` is
+ * the array of their texts. */
+void redis_expect_info(struct redis_fixture *redis, const char *expected, const char *key, const char *names);
+
 #endif

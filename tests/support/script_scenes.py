@@ -38,8 +38,8 @@ def _settle(desk):
 
 def _three_staged(desk):
     _three(desk)
-    desk.client.hset(desk.key("reply:1-1"), mapping={"status": "queued", "entry": "1-1", "old": "x"})
-    desk.client.hset(desk.key("reply:b"), mapping={"status": "done", "entry": "9-9"})
+    desk.put_reply("1-1", "queued", entry="1-1", old="x")
+    desk.put_reply("b", "done", entry="9-9")
     for number in (1, 2, 3):
         desk.stage(number)
 

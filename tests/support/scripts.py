@@ -3,6 +3,7 @@
 A Call is a script with its keys and arguments, so that a test can run the same one again, as another user or on another
 server. `Desk` makes calls, runs them, and says where a request is."""
 
+import json
 import os
 import re
 from dataclasses import dataclass, field
@@ -91,7 +92,7 @@ class Call:
 @dataclass
 class End:
     """One entry of a settle call. `notify`: None, "1" or the name of a results stream; `reply`: the <id> of its key;
-    `staged`: the number of the stage key that holds its fields (see Desk.stage)."""
+    `staged`: the number of the stage key that holds its result (see Desk.stage)."""
 
     id: str
     kind: str = "done"
@@ -102,6 +103,7 @@ class End:
     first_ms: int = None  # the name's own time
     since_ms: int = 0
     fields: dict = None
+    info: dict = field(default_factory=lambda: {"attempts": 1})  # members of its `info`
     reply: str = None
     staged: int = None
     into: tuple = None  # key and field of another hash for the vector
@@ -131,6 +133,13 @@ def plain(value):
         except UnicodeDecodeError:
             return value
     return value
+
+
+def flat(reply):
+    """A reply with text instead of bytes, and the members of its `info` in place of it."""
+    fields = plain(reply)
+    info = json.loads(fields.pop("info", "{}"))
+    return {**fields, **info}
 
 
 class Desk:
@@ -181,7 +190,7 @@ class Desk:
     def settle(self, *ends, which="normal", consumer="me"):
         into = [word for number, end in enumerate(ends, start=1) if end.into for word in (number, *end.into)]
         ids = sorted((end.id for end in ends), key=lambda entry: [int(part) for part in entry.split("-")])
-        replies, others, arguments = [], [], [consumer, "m", "r", len(ends), ids[0], ids[-1], len(into) // 3, *into]
+        replies, others, arguments = [], [], [consumer, ',"model":"m","revision":"r"', len(ends), ids[0], ids[-1], len(into) // 3, *into]
         for end in ends:
             name = end.name or PREFIX[which] + end.id
             reply = end.reply or name
@@ -197,14 +206,13 @@ class Desk:
             words = [word for pair in told.items() for word in pair]
             arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims),
                           re.search(r"(\d+)-\d+$", name)[1] if end.first_ms is None else end.first_ms, end.since_ms]
-            arguments += [len(words), *words]
+            arguments += ["," + json.dumps(end.info, ensure_ascii=False)[1:-1], len(words), *words]
         keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("meta"), *replies, *others]
         return Call("settle", keys, arguments)
 
     def stage(self, number, **fields):
-        """The reply of entry `<number>-1` as the daemon writes large ones ahead of their settle, in one transaction with it."""
-        self.client.hset(self.key(f"stage:{number}-1"), mapping={"status": "done", "entry": f"{number}-1", "model": "m", "revision": "r",
-                                       **(fields or {"embedding": "v"})})
+        """The result of entry `<number>-1` as the daemon writes large ones ahead of their settle, in one transaction with it."""
+        self.client.hset(self.key(f"stage:{number}-1"), mapping={"status": "done", **(fields or {"embedding": "v"})})
         return number
 
     def defer(self, *parks, which="normal", consumer="me"):
@@ -302,7 +310,12 @@ class Desk:
         return plain(self.client.hget(self.key("trouble"), name))
 
     def reply(self, reply_id):
-        return plain(self.client.hgetall(self.key(f"reply:{reply_id}")))
+        """The fields of a reply, and the members of its `info` among them."""
+        return flat(self.client.hgetall(self.key(f"reply:{reply_id}")))
+
+    def put_reply(self, reply_id, status, **info):
+        """Writes a reply as it is found in Redis."""
+        self.client.hset(self.key(f"reply:{reply_id}"), mapping={"status": status, "info": json.dumps(info, separators=(",", ":"))})
 
     def entries(self, which="normal"):
         """Entry ids and their fields, as a flat list each, as on the wire."""
@@ -326,8 +339,8 @@ class Desk:
         parked, waits = (int(self.client.type(self.key(suffix)) == kind and look(self.key(suffix), name) not in (None, False))
                          for suffix, kind, look in (("later:data", b"hash", self.client.hexists),
                                                     ("later", b"zset", self.client.zscore)))
-        answered = sorted(plain(self.client.hget(key, "status")) for key in self.client.keys(self.key("reply:*"))
-                          if self.client.type(key) == b"hash" and plain(self.client.hget(key, "entry")) == name)
+        replies = [flat(self.client.hgetall(key)) for key in self.client.keys(self.key("reply:*")) if self.client.type(key) == b"hash"]
+        answered = sorted(reply["status"] for reply in replies if reply.get("entry") == name)
         return {"stream": carried, "parked": parked, "waits": waits, "reply": answered}
 
     def dump(self):

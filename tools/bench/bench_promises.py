@@ -6,6 +6,7 @@ usage: bench_promises.py BUILD_DIR [reclaim|takeover|redis|high ...]
 HELD=100,4000 sets the numbers of held requests for takeover; BACKLOG=20000 and FLAGS="--target-p99-ms 20" set the
 numbers of waiting requests and the daemon's flags for high.
 """
+import json
 import os
 import pathlib
 import statistics
@@ -59,8 +60,8 @@ def reclaim(kills=40, held=20):
                 wait_until(lambda: stage.client.xlen(STREAM) == 0, "all to be answered")
                 pipe = stage.client.pipeline(transaction=False)
                 for entry in entries:
-                    pipe.hget(PREFIX + "reply:" + entry.decode(), "done_at")
-                times += [int(done_at) - 1000 * killed for done_at in pipe.execute()]
+                    pipe.hget(PREFIX + "reply:" + entry.decode(), "info")
+                times += [json.loads(info)["done_at"] - 1000 * killed for info in pipe.execute()]
                 heir.stop()
         print(f"reclaim, lease {lease} ms, {kills} kills, {len(times)} entries: from kill -9 to reply p50 "
               f"{statistics.median(times):.0f} ms, p99 {share(times, 0.99):.0f}, most {max(times):.0f}", flush=True)

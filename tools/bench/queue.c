@@ -53,7 +53,7 @@ enum {
     STAGE_BYTES = 2048,    /* replies of this size and more bypass the script */
     CALL_ENTRIES = 64,     /* entries of one settle ... */
     CALL_BYTES = 32 << 10, /* ... or bytes of replies */
-    REPLY_STRINGS = 12,    /* field, value, ... */
+    REPLY_STRINGS = 2,     /* field, value */
     TIMEOUT_MS = 60000,
 };
 
@@ -66,7 +66,7 @@ struct ceiling {
     struct connection *connection;
     struct scripts scripts;
     struct command command; /* kept, to reuse its memory */
-    char dim[16];
+    char info[128];         /* of each reply: the members that a worker writes */
     struct buffer embedding;
     bool staged;
     size_t per_call;
@@ -91,7 +91,8 @@ static void fail_with(struct ceiling *ceiling, const char *message)
 
 static void make_embedding(struct ceiling *ceiling)
 {
-    snprintf(ceiling->dim, sizeof ceiling->dim, "%u", ceiling->round->dim);
+    snprintf(ceiling->info, sizeof ceiling->info, ",\"encoding\":\"%s\",\"dim\":%u,\"tokens\":18,\"compute_ms\":1.234",
+             ceiling->round->encoding, ceiling->round->dim);
     bool json = strcmp(ceiling->round->encoding, "json") == 0;
     for (uint32_t i = 0; i < ceiling->round->dim; i++) {
         if (json) {
@@ -138,16 +139,6 @@ static void add_key(struct ceiling *ceiling, const char *kind, const char *entry
     command_text(&ceiling->command, stage_key(&ceiling->round->stage, suffix, key));
 }
 
-/* Appends the reply's fields, for a settle call or for staging. */
-static void add_fields(struct ceiling *ceiling, const char *id)
-{
-    const char *before[] = {"id", id, "dim", ceiling->dim, "encoding", ceiling->round->encoding, "embedding"};
-    const char *behind[] = {"tokens", "18", "compute_ms", "1.234"};
-    command_list(&ceiling->command, sizeof before / sizeof before[0], before, NULL);
-    command_bytes(&ceiling->command, ceiling->embedding.data, ceiling->embedding.length);
-    command_list(&ceiling->command, sizeof behind / sizeof behind[0], behind, NULL);
-}
-
 /* Begins a transaction. */
 static void send_stages(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
 {
@@ -156,11 +147,9 @@ static void send_stages(struct ceiling *ceiling, const struct resp_value *entrie
         const char *id = entries[i].items[0].bytes;
         command_text(&ceiling->command, "HSET");
         add_key(ceiling, "stage:", id);
-        command_list(
-            &ceiling->command, 8,
-            (const char *const[]){"status", "done", "entry", id, "model", "null", "revision", "0000000000000000"},
-            NULL);
-        add_fields(ceiling, id);
+        command_pair(&ceiling->command, "status", "done");
+        command_text(&ceiling->command, "embedding");
+        command_bytes(&ceiling->command, ceiling->embedding.data, ceiling->embedding.length);
         send_command(ceiling, NULL);
     }
 }
@@ -202,7 +191,7 @@ static void add_stage_keys(struct ceiling *ceiling, const struct resp_value *ent
 
 static void send_settle(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
 {
-    static const char *const common[] = {"bench", "null", "0000000000000000"};
+    static const char *const common[] = {"bench", ",\"model\":\"null\",\"revision\":\"0000000000000000\""};
     static const char *const shared[] = {"trouble", "dead", "meta"};
     struct command *command = &ceiling->command;
     if (ceiling->staged) { send_stages(ceiling, entries, count); }
@@ -211,7 +200,7 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
     for (size_t i = 0; i < 3; i++) { add_key(ceiling, shared[i], ""); }
     for (size_t i = 0; i < count; i++) { add_key(ceiling, "reply:", entries[i].items[0].bytes); }
     if (ceiling->staged) { add_stage_keys(ceiling, entries, count); }
-    command_list(command, 3, common, NULL);
+    command_list(command, 2, common, NULL);
     command_number(command, count);
     command_text(command, entries[0].items[0].bytes);
     command_text(command, entries[count - 1].items[0].bytes);
@@ -220,8 +209,11 @@ static void send_settle(struct ceiling *ceiling, const struct resp_value *entrie
         const char *id = entries[i].items[0].bytes;
         const char *words[] = {id, "done", id, "3600000", "0", "0", "0", "1"};
         command_list(command, sizeof words / sizeof words[0], words, NULL);
+        command_text(command, ceiling->info);
         command_number(command, ceiling->staged ? 0 : REPLY_STRINGS);
-        if (!ceiling->staged) { add_fields(ceiling, id); }
+        if (ceiling->staged) { continue; }
+        command_text(command, "embedding");
+        command_bytes(command, ceiling->embedding.data, ceiling->embedding.length);
     }
     if (ceiling->staged) {
         send_command(ceiling, NULL);

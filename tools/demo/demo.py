@@ -6,6 +6,7 @@ the names and summaries of 2,000 Debian packages with plain XADD, then answers a
 packages. Nothing else on the machine is touched, and everything is removed afterwards unless KEEP=1. """
 import array
 import hashlib
+import json
 import math
 import os
 import pathlib
@@ -141,12 +142,12 @@ def collect(client, ids, started):
     while waiting:
         pipe = client.pipeline(transaction=False)
         for entry in waiting[:500]:
-            pipe.hmget(REPLY % entry, "status", "embedding", "queued_ms", "compute_ms", "message")
+            pipe.hmget(REPLY % entry, "status", "embedding", "info", "message")
         answers = dict(zip(waiting[:500], pipe.execute()))
         ready = {entry: answer for entry, answer in answers.items() if answer[0] in (b"done", b"error")}
         for entry, answer in ready.items():
             if answer[0] == b"error":
-                raise SystemExit(f"demo: {entry} failed: {answer[4].decode()}")
+                raise SystemExit(f"demo: {entry} failed: {answer[3].decode()}")
         replies.update(ready)
         if ready:
             waiting = [entry for entry in waiting if entry not in ready]
@@ -156,7 +157,8 @@ def collect(client, ids, started):
         else:
             time.sleep(0.005)
     vectors = [array.array("f", replies[entry][1]) for entry in ids]
-    return vectors, sorted(float(replies[entry][2]) + float(replies[entry][3]) for entry in ids)
+    infos = [json.loads(replies[entry][2]) for entry in ids]
+    return vectors, sorted(info["queued_ms"] + info["compute_ms"] for info in infos)
 
 
 def embed_one(client, text):

@@ -540,9 +540,9 @@ async function showRequest(id) {
   const kind = { done: "good", error: "bad", dead: "bad" }[story.status] ?? "odd";
   const letter = story.letter && !story.letter_gone ? [button("Show the dead letter", () => showLetter(story.letter))] : [];
   const none = story.status === "unknown" ? ["No more is known: its reply has expired or is under its own id, or it was never enqueued."] : [];
-  const fields = reply.entry ? Object.entries(reply).map(([name, value]) => pair(name, value instanceof Object ? JSON.stringify(value).slice(0, 2000) : value)) : [];
+  const { info, ...found } = reply, fields = info ? Object.entries({ ...found, ...info }).map(([name, value]) => pair(name, value instanceof Object ? JSON.stringify(value).slice(0, 2000) : value)) : [];
   $("request-found").replaceChildren(el("h2", {}, el("code", { textContent: id }), " ", badge(el("span"), story.status, kind)),
-    el("ol", { className: "story" }, ...steps), ...none, ...letter, el("h2", { textContent: "Reply", hidden: !reply.entry }), el("dl", { className: "facts" }, ...fields));
+    el("ol", { className: "story" }, ...steps), ...none, ...letter, el("h2", { textContent: "Reply", hidden: !info }), el("dl", { className: "facts" }, ...fields));
 }
 
 /* ---- try it ---- */
@@ -581,7 +581,7 @@ async function tryIt({ text, lines }) {
     reply = await get("request", { queue: state.queue, id: reply.id });
   }
   if (reply.status !== "done") { throw new Error(reply.code ? reply.code + ": " + reply.message : reply.id + " is " + reply.status + "."); }
-  const times = (...words) => el("p", {}, joined(...words, "waited " + span(reply.queued_ms), "computed in " + span(reply.compute_ms)), " · request ", link(reply.entry));
+  const times = (...words) => el("p", {}, joined(...words, "waited " + span(reply.info.queued_ms), "computed in " + span(reply.info.compute_ms)), " · request ", link(reply.info.entry));
   $("try-found").replaceChildren(...{
     rerank: () => [el("h2", { textContent: "The best first" }), ranked(reply.scores.map((score, index) => [others[index], score])), times()],
     classify: () => [el("h2", { textContent: "Labels" }), ranked(reply.labels.flat().map(({ label, score }) => [label, score])), times()],

@@ -303,7 +303,7 @@ TEST(the_least_limit_gives_first)
     struct planned planned;
     struct err err;
     struct load_plan plan = plan_of(300, 100);
-    plan.memory = 60 * (32 + 1300) * 400.0; /* 400 a second for 60 s */
+    plan.memory = 60 * (32 + 850) * 400.0; /* 400 a second for 60 s */
     assert_int_equal(plan_find(&plan, &planned, &err), STATUS_OK);
     assert_int_equal(planned.gives_first, LIMIT_MEMORY);
     assert_true(fabs(planned.most[LIMIT_MEMORY] - 400) < 1);

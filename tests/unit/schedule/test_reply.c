@@ -263,3 +263,79 @@ TEST(a_score_that_is_not_finite_names_its_text)
     assert_int_equal(request->retry.code, CODE_BAD_REQUEST);
     assert_int_equal(request->retry.failed_index, 1);
 }
+
+static void expect_info(const struct request *request, const char *expected)
+{
+    struct buffer info = {0};
+    reply_put_info(&info, request);
+    assert_true(buffer_ok(&info));
+    buffer_append(&info, "", 1);
+    assert_string_equal(info.data, expected);
+    buffer_free(&info);
+}
+
+TEST(info_of_a_result)
+{
+    float floats[8] = {0};
+    struct request *request = request_of(ENCODING_F16, floats, 1, 4);
+    strcpy(request->identity.name, "1-1");
+    strcpy(request->identity.id, "1-1");
+    request->rows[0].tokens = 3;
+    request->lifetime.outcome = OUTCOME_DONE;
+    request->lifetime.started_ns = 1000;
+    request->lifetime.computed_ns = 1235567;
+    request->retry.attempt = 1;
+    expect_info(request, ",\"encoding\":\"f16\",\"dim\":4,\"tokens\":3,\"compute_ms\":1.235");
+    request = request_of(ENCODING_JSON, floats, 2, 4);
+    request->rows[0].tokens = 3;
+    request->rows[1].tokens = 4;
+    request->rows[1].truncated = true;
+    request->retry.attempt = 2;
+    expect_info(request,
+                ",\"encoding\":\"json\",\"dim\":4,\"count\":2,\"tokens\":7,\"truncated\":true,\"compute_ms\":0.000,"
+                "\"attempts\":2");
+    request->task = TASK_CLASSIFY;
+    request->inputs = false;
+    expect_info(request, ",\"encoding\":\"json\",\"tokens\":7,\"truncated\":true,\"compute_ms\":0.000,\"attempts\":2");
+}
+
+TEST(info_of_an_error_and_its_echoes_are_escaped)
+{
+    struct request *request = request_of(ENCODING_JSON, NULL, 0, 4);
+    request->lifetime.outcome = OUTCOME_ERROR;
+    request->retry.attempt = 1;
+    expect_info(request, ",\"retryable\":false,\"attempts\":1");
+    request->retry.code = CODE_QUEUE_FULL;
+    request->retry.retry_after_ms = 1234;
+    request->retry.row_failed = true;
+    request->retry.failed_index = 5;
+    strcpy(request->identity.name, "1-1");
+    strcpy(request->identity.id, "say \"hi\" \\ a/b");
+    strcpy(request->identity.tenant, "acme:7");
+    request->identity.meta = "\"\0\n\xc3\xa4";
+    request->identity.meta_bytes = 5;
+    request->identity.traceparent = "00-a";
+    request->identity.traceparent_bytes = 4;
+    request->identity.tracestate = "a=\"";
+    request->identity.tracestate_bytes = 3;
+    request->identity.ignored = "x,\"y";
+    request->identity.ignored_bytes = 4;
+    expect_info(
+        request,
+        ",\"retryable\":true,\"attempts\":1,\"index\":5,\"retry_after_ms\":1234,\"id\":\"say \\\"hi\\\" \\\\ a/b\","
+        "\"meta\":\"\\\"\\u0000\\u000a\xc3\xa4\",\"tenant\":\"acme:7\",\"traceparent\":\"00-a\","
+        "\"tracestate\":\"a=\\\"\",\"ignored\":\"x,\\\"y\"");
+}
+
+TEST(info_of_the_model)
+{
+    struct buffer info = {0};
+    reply_put_model_info(&info, "a \"b\"\xff", "0123", "f32");
+    buffer_append(&info, "", 1);
+    assert_string_equal(info.data, ",\"model\":\"a \\\"b\\\"\\ufffd\",\"revision\":\"0123\"");
+    info.length = 0;
+    reply_put_model_info(&info, "m", "r", "bf16");
+    buffer_append(&info, "", 1);
+    assert_string_equal(info.data, ",\"model\":\"m\",\"revision\":\"r\",\"precision\":\"bf16\"");
+    buffer_free(&info);
+}

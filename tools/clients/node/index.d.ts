@@ -60,8 +60,16 @@ export interface Request {
   name: string;
 }
 
-/** A result, with all fields of the reply as Redis has them. */
-export type Reply = Record<string, string>;
+/** A result: `embedding`, `scores`, `top` or `labels` as Redis has it, and the rest in `info`, as docs/protocol.md of Sluice has
+ * it. */
+export interface Reply {
+  status: string;
+  embedding?: string;
+  scores?: string;
+  top?: string;
+  labels?: string;
+  info: Record<string, any>;
+}
 
 /** A reply that is no result; `cancelled` is such a code, too. */
 export class SluiceError extends Error {

@@ -23,9 +23,9 @@ export class SluiceError extends Error {
     super(reply.message ?? reply.status);
     this.name = "SluiceError";
     this.code = reply.code ?? reply.status;
-    this.retryable = reply.retryable === "1";
-    this.retryAfter = Number(reply.retry_after_ms ?? 0) / 1000;
-    this.index = reply.index === undefined ? null : Number(reply.index);
+    this.retryable = reply.info.retryable ?? false;
+    this.retryAfter = (reply.info.retry_after_ms ?? 0) / 1000;
+    this.index = reply.info.index ?? null;
   }
 }
 
@@ -75,19 +75,22 @@ function word(name, value) {
 }
 
 // null while there is no result, or only one of an older request with the same id.
-function result(reply, request) {
-  if (reply.status === undefined || (request && isOlder(reply.entry, request.name))) return null;
+function result(fields, request) {
+  if (fields.status === undefined) return null;
+  const reply = { ...fields, info: JSON.parse(fields.info) };
+  if (request && isOlder(reply.info.entry, request.name)) return null;
   if (reply.status !== "done") throw new SluiceError(reply);
   return reply;
 }
 
 export function vectors(reply) {
-  if (reply.encoding !== "base64") throw new TypeError(`not in base64 but in ${reply.encoding}: read reply.embedding`);
+  const { encoding, dim } = reply.info;
+  if (encoding !== "base64") throw new TypeError(`not in base64 but in ${encoding}: read reply.embedding`);
   const bytes = Buffer.from(reply.embedding, "base64");
   if (endianness() === "BE") bytes.swap32();
   const floats = new Float32Array(bytes.length / 4);
   Buffer.from(floats.buffer).set(bytes);
-  return Array.from({ length: floats.length / reply.dim }, (_, at) => floats.subarray(at * reply.dim, (at + 1) * reply.dim));
+  return Array.from({ length: floats.length / dim }, (_, at) => floats.subarray(at * dim, (at + 1) * dim));
 }
 
 // Parts that a request may carry, each with the number of its first text.

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import difflib
+import functools
 import json
 import re
 import sys
@@ -68,11 +69,12 @@ class SluiceError(Exception):
     """A reply that is not a result; `cancelled` is one of the codes."""
 
     def __init__(self, fields: Mapping[str, bytes]) -> None:
+        info = json.loads(fields["info"])
         self.code = fields.get("code", fields["status"]).decode()
         super().__init__(fields.get("message", fields["status"]).decode())
-        self.retryable = fields.get("retryable") == b"1"
-        self.retry_after = int(fields.get("retry_after_ms", b"0")) / 1000  # seconds, for queue_full
-        self.index = int(fields["index"]) if "index" in fields else None  # the text at fault, if there are several
+        self.retryable: bool = info.get("retryable", False)
+        self.retry_after: float = info.get("retry_after_ms", 0) / 1000  # seconds, for queue_full
+        self.index: int | None = info.get("index")  # the text at fault, if there are several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,18 +87,23 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """A result, with all fields of the reply as they are in Redis."""
+    """A result, with all fields of the reply as they are in Redis. `info` has the rest: model, tokens, times, ..."""
 
     fields: Mapping[str, bytes]
 
+    @functools.cached_property
+    def info(self) -> dict[str, Any]:
+        return dict(json.loads(self.fields["info"]))
+
     def __repr__(self) -> str:
-        return f"Reply({ {name: value if len(value) <= 64 else f'{len(value)} bytes' for name, value in self.fields.items()} })"
+        short = {name: value if len(value) <= 64 else f"{len(value)} bytes" for name, value in self.fields.items()}
+        return f"Reply({ {**short, 'info': self.info} })"
 
     @property
     def vectors(self) -> list[Vector[float]]:
-        if self.fields["encoding"] != b"f32":
-            raise ValueError("not in f32 but in " + self.fields["encoding"].decode())
-        floats, dim = array.array("f", self.fields["embedding"]), int(self.fields["dim"])
+        if self.info["encoding"] != "f32":
+            raise ValueError("not in f32 but in " + self.info["encoding"])
+        floats, dim = array.array("f", self.fields["embedding"]), self.info["dim"]
         if sys.byteorder == "big":
             floats.byteswap()
         return [floats[at : at + dim] for at in range(0, len(floats), dim)]
@@ -216,7 +223,7 @@ class _Queue:
     def _reply(self, answer: Mapping[bytes, bytes], request: Request | None = None) -> Reply | None:
         """The reply; None while there is none, or only that of an older request with the same id."""
         fields = {key.decode(): value for key, value in answer.items()}
-        if "status" not in fields or (request and _age(fields["entry"].decode()) < _age(request.name)):
+        if "status" not in fields or (request and _age(json.loads(fields["info"])["entry"]) < _age(request.name)):
             return None
         if fields["status"] != b"done":
             raise SluiceError(fields)
