@@ -6,7 +6,11 @@
 -- ARGV  1 consumer, 2 the members of `info` that all results share, each after a comma, 3 number of entries, 4 the lowest and
 --       5 the highest of their ids, 6 how many of their vectors go into another hash, too, for each of these: number of the
 --       entry from 1 on, key, field. The key is none of KEYS: where the worker has no right to it, Redis would refuse the whole
---       call. Then for each entry:
+--       call. Then the number of plain entries, which come first, the lowest id first. A plain one is `done` and staged (see
+--       below), notifies nobody, goes into no other hash, and its reply key and its first submission are its own id's, of 13
+--       digits. For each of them:
+--         entry id, ttl in ms, unix ms of the first submission plus ms since the compute began, the other members of its `info`
+--       Then for each of the others:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission (0: the name's), ms since the compute began, the other members of its `info`, each
@@ -189,21 +193,19 @@ local function forget(ids, names)
 end
 
 -- Usually all entries are pending with the caller, and few others are between them: one look at all saves one at each.
+local pending = call('XPENDING', stream, 'sluice', ARGV[4], ARGV[5], 2 * count, consumer)
 local ours = {}
-for _, pending in ipairs(call('XPENDING', stream, 'sluice', ARGV[4], ARGV[5], 2 * count, consumer)) do
-  ours[pending[1]] = true
-end
 
 -- Returns the code that says why this entry may not be settled, nil if it may.
 local function refusal(id, kind, name, claims)
   local mine = ours[id]
   if not mine then
-    local pending = call('XPENDING', stream, 'sluice', id, id, '1')[1]
-    if not pending then
+    local held = call('XPENDING', stream, 'sluice', id, id, '1')[1]
+    if not held then
       uncharge(id, name, consumer)
       return 0
     end
-    mine = pending[2] == consumer
+    mine = held[2] == consumer
   end
   -- Ahead of the clock it may be another entry: lua/mend moves those, and then a producer may use their ids again.
   if not mine and kind ~= 'gone' and is_beyond(id) then return 0 end
@@ -215,13 +217,38 @@ local function refusal(id, kind, name, claims)
   if kind == 'gone' and call('XRANGE', stream, id, id)[1] then return -1 end
 end
 
--- Usually none of the replies exists: one check of all of them saves a check and a DEL for each.
-local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
-
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
-local argument, extra, into = 7 + 3 * ARGV[6], 4 + count, {}
-for at = 7, argument - 1, 3 do into[tonumber(ARGV[at])] = at + 1 end
-for entry = 1, count do
+local argument, extra, into = 8 + 3 * ARGV[6], 4 + count, {}
+for at = 7, argument - 2, 3 do into[tonumber(ARGV[at])] = at + 1 end
+local plain = tonumber(ARGV[argument - 1])
+
+-- Nothing but a reply of this request, or a key of a wrong type, can have the name of a plain one's reply: RENAME replaces it.
+-- `pending` is in the order of ids, too, so one walk along it finds them.
+local at = 1
+for entry = 1, plain do
+  local id, refused = ARGV[argument], nil
+  while pending[at] and pending[at][1] ~= id do at = at + 1 end
+  if not pending[at] then refused = refusal(id, 'done', PREFIX .. id, false) end
+  if not refused then
+    local reply, queued = KEYS[4 + entry], now - ARGV[argument + 2]
+    call('RENAME', KEYS[extra + entry], reply)
+    call('HSET', reply, 'info', '{"entry":"' .. PREFIX .. id .. '","done_at":' .. done_at .. ',"queued_ms":' ..
+      (queued > 0 and string.format('%d', queued) or '0') .. ARGV[argument + 3] .. of_model .. '}')
+    call('PEXPIRE', reply, ARGV[argument + 1])
+    finished[#finished + 1] = id
+  end
+  results[entry] = refused or 1
+  argument = argument + 4
+end
+extra = extra + plain
+
+-- Usually none of the other replies exists: one check of all of them saves a check and a DEL for each.
+local none_there, written = true, {}
+if plain < count then
+  none_there = call('EXISTS', unpack(KEYS, 5 + plain, 4 + count)) == 0
+  for _, held in ipairs(pending) do ours[held[1]] = true end
+end
+for entry = plain + 1, count do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
   local notify, info, first = ARGV[argument + 4], ARGV[argument + 8], argument + 10
   local last = argument + 9 + ARGV[argument + 9]
@@ -280,12 +307,15 @@ for _, telling in ipairs(tellings) do
 end
 for results_stream in pairs(told) do side(try('PEXPIRE', results_stream, DAY_MS)) end
 if #finished > 0 then
-  keep_account(stream, finished)
+  if is_beyond(ARGV[5]) then keep_account(stream, finished) end
   call('XDEL', stream, unpack(finished))
   call('XACK', stream, 'sluice', unpack(finished))
   -- A worker that finishes an entry may not know that others had suspected it, so all names are forgotten, if any is on record.
   -- Not before the entries are gone: a repeated call would no longer know that a name is theirs.
-  if call('EXISTS', trouble) == 1 then forget(finished, names) end
+  if call('EXISTS', trouble) == 1 then
+    for i = #finished - #names, 1, -1 do table.insert(names, 1, PREFIX .. finished[i]) end -- the plain ones
+    forget(finished, names)
+  end
 end
 results[#results + 1] = skipped
 results[#results + 1] = trimmed

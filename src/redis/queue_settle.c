@@ -10,7 +10,7 @@
 #include "redis/queue_ends.h"
 #include "schedule/reply.h"
 
-enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };
+enum { STAGE_BYTES = 1024, STAGE_PAUSE_MS = 10000 };
 
 /* --- The words of the scripts ------------------------------------------------------------------------------------- */
 
@@ -55,18 +55,36 @@ static void add_fields(struct command *command, const struct request *request)
     }
 }
 
+/* Returns whether lua/settle has nothing to look up but whether the entry is still pending: the reply key is the
+ * request's alone, because its name is no usable `id`. */
+static bool is_plain(const struct request *request)
+{
+    const char *name = request->identity.name;
+    return request->lifetime.outcome == OUTCOME_DONE && !request->output.notify && !request->output.results[0] &&
+           !request->output.into && !request->identity.borrowed_name &&
+           request->identity.first_ms == request->identity.entry.ms && strcmp(request->identity.id, name) == 0 &&
+           !request_id_usable(name, strlen(name));
+}
+
 static void add_settled(struct command *command, const struct request *request, uint64_t now_ns)
 {
     struct buffer info = {0};
+    uint64_t computed_ms = request->lifetime.started_ns ? (now_ns - request->lifetime.started_ns) / NS_PER_MS : 0;
+    reply_put_info(&info, request);
     queue_add_entry_id(command, request->identity.entry);
+    if (request->output.staged && is_plain(request)) {
+        command_number(command, request->output.ttl_s * 1000ull);
+        command_number(command, request->identity.first_ms + computed_ms);
+        add_buffer(command, &info);
+        return;
+    }
     command_text(command, kind_of(request));
     command_text(command, request->identity.name);
     command_number(command, request->output.ttl_s * 1000ull);
     command_text(command, request->output.results[0] ? "s" : request->output.notify ? "1" : "0");
     command_text(command, request->identity.borrowed_name ? "1" : "0");
     command_number(command, request->identity.first_ms);
-    command_number(command, request->lifetime.started_ns ? (now_ns - request->lifetime.started_ns) / NS_PER_MS : 0);
-    reply_put_info(&info, request);
+    command_number(command, computed_ms);
     add_buffer(command, &info);
     add_fields(command, request);
 }
@@ -99,9 +117,10 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     struct entry_id lowest = requests->first->identity.entry, highest = lowest;
     struct buffer info = {0};
     char key[QUEUE_KEY_MAX];
-    size_t keys = 4;
+    size_t keys = 4, plain = 0;
     for (const struct request *request = requests->first; request; request = request->next) {
         struct entry_id id = request->identity.entry;
+        plain += request->output.staged && is_plain(request);
         keys += 1 + (request->output.notify || request->output.results[0]) + request->output.staged;
         if (entry_id_compare(id, lowest) < 0) { lowest = id; }
         if (entry_id_compare(id, highest) > 0) { highest = id; }
@@ -127,6 +146,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     queue_add_entry_id(command, lowest);
     queue_add_entry_id(command, highest);
     add_into(requests, command);
+    command_number(command, plain);
 }
 
 static void write_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
@@ -330,28 +350,52 @@ static void on_called(void *context, const struct resp_value *reply)
 
 /* --- Large replies ------------------------------------------------------------------------------------------------ */
 
-/* Large replies bypass the script.
+/* Large replies bypass the script, and so do all plain ones.
  *
  * A script's arguments become Lua strings, and Lua hashes every byte. From about STAGE_BYTES on that costs Redis more
  * than a command for a key of its own. So plain commands write large results to hashes of their own, their stage keys,
- * and settle renames each to the reply's and adds `info`. All of that is one transaction, which ends by deleting the
- * stage keys: whatever settle does, none of them remains, and nobody else ever sees one. If Redis refuses the
- * transaction or a part of it (it is full, say), nothing has ended, and for a while replies travel in their settle,
+ * and settle renames each to the reply's and adds `info`. A plain request (is_plain) is cheaper in that way at any
+ * size, because RENAME also replaces what had the name of its reply. All of that is one transaction, which ends by
+ * deleting the stage keys: whatever settle does, none of them remains, and nobody else ever sees one. If Redis refuses
+ * the transaction or a part of it (it is full, say), nothing has ended, and for a while replies travel in their settle,
  * whose answer says why. */
 void queue_not_staged(struct queue *queue)
 {
     queue->settling->stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
 }
 
-/* Decides which of these replies are staged; returns whether any is. */
-static bool choose_staged(const struct queue *queue, const struct request_list *requests)
+/* Puts a request into a list in the order of ids; usually that is the order in which they come. */
+static void insert_by_id(struct request_list *list, struct request *request)
 {
-    bool may = clock_now_ns() >= queue->settling->stage_from_ns, any = false;
-    for (struct request *request = requests->first; request; request = request->next) {
-        request->output.staged =
-            may && request->lifetime.outcome == OUTCOME_DONE && request->output.reply.length >= STAGE_BYTES;
-        any = any || request->output.staged;
+    struct request **at = &list->first;
+    if (!list->last || entry_id_compare(list->last->identity.entry, request->identity.entry) < 0) {
+        request_list_push(list, request);
+        return;
     }
+    while (entry_id_compare((*at)->identity.entry, request->identity.entry) < 0) { at = &(*at)->next; }
+    request->next = *at;
+    *at = request;
+    list->count++;
+}
+
+/* Decides which of these replies are staged, and puts the plain ones first; returns whether any is staged. */
+static bool choose_staged(const struct queue *queue, struct request_list *requests)
+{
+    struct request_list plain = {0}, others = {0};
+    struct request *request;
+    bool may = clock_now_ns() >= queue->settling->stage_from_ns, any = false;
+    while ((request = request_list_pop(requests))) {
+        bool is_done = request->lifetime.outcome == OUTCOME_DONE, lean = may && is_plain(request);
+        request->output.staged = lean || (may && is_done && request->output.reply.length >= STAGE_BYTES);
+        any = any || request->output.staged;
+        if (lean) {
+            insert_by_id(&plain, request);
+        } else {
+            request_list_push(&others, request);
+        }
+    }
+    request_list_join(&plain, &others);
+    *requests = plain;
     return any;
 }
 

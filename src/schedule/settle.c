@@ -9,9 +9,10 @@
 #include "schedule/worker_internal.h"
 
 enum {
-    SETTLE_BYTES = 32 * 1024, /* reply bytes in one call: longer calls delay all other clients, and Redis grows and
-                                 shrinks its buffers for them (docs/measurements/queue.md) */
-    SETTLES_OUT_MAX = 4,      /* calls in flight at once, so that a round trip is not the limit */
+    SETTLE_BYTES = 288 * 1024, /* reply bytes in one call, SETTLE_ENTRIES vectors of 384 numbers in JSON: a longer call
+                                  delays all other clients */
+    LONE_BYTES = 32 * 1024,    /* a longer reply has a call of its own: it may exceed a limit (redis_limits.c) */
+    SETTLES_OUT_MAX = 4,       /* calls in flight at once, so that a round trip is not the limit */
     REFUSED_PAUSE_MAX_MS = 10 * 1000, /* between two tries of a request that Redis refuses */
     STUCK_REFUSALS = 10,              /* after this many the request is counted as stuck */
     LEFT_REFUSALS = 3,                /* after this many a leaving worker gives the request back */
@@ -77,6 +78,12 @@ static bool was_replaced(const struct request *request)
     return ahead && request->lifetime.delivered_again;
 }
 
+/* Returns what a reply adds to the bytes of a call. */
+static size_t weigh_reply(const struct request *request)
+{
+    return request->output.reply.length > LONE_BYTES ? SETTLE_BYTES + 1 : request->output.reply.length;
+}
+
 static void push_ready(struct worker *worker, struct request *request)
 {
     request->lifetime.state = REQUEST_READY;
@@ -85,7 +92,7 @@ static void push_ready(struct worker *worker, struct request *request)
         request_list_push(&worker->settle.single, request);
         return;
     }
-    worker->settle.ready_bytes += request->output.reply.length;
+    worker->settle.ready_bytes += weigh_reply(request);
     request_list_push(&worker->settle.ready, request);
 }
 
@@ -227,7 +234,7 @@ static void settle_failed(struct worker *worker, struct request_list *list, bool
     for (struct request *request = list->first; request != NULL; request = request->next) {
         request->lifetime.repeated = request->lifetime.unanswered = true;
         request->lifetime.state = REQUEST_READY;
-        worker->settle.ready_bytes += single ? 0 : request->output.reply.length;
+        worker->settle.ready_bytes += single ? 0 : weigh_reply(request);
     }
     worker_call_failed(worker);
     worker->settle.max = worker->settle.max > 1 ? worker->settle.max / 2 : 1;
@@ -267,7 +274,7 @@ static bool settle_some(struct worker *worker, struct request_list *from, uint32
     if (!action) { return false; }
     size_t bytes = 0, read = 0;
     while (from->first && action->requests.count < most) {
-        size_t next = from->first->output.reply.length, next_read = bytes_read(from->first);
+        size_t next = weigh_reply(from->first), next_read = bytes_read(from->first);
         if (action->requests.count > 0 &&
             (bytes + next > SETTLE_BYTES || (next_read > 0 && read + next_read > LOOK_BYTES))) {
             break;

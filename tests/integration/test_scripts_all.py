@@ -281,7 +281,7 @@ class CutFile(SluiceCase):
         self.cut("settle")
 
     def test_cut_settle_dead(self):
-        self.cut("settle_dead", "settle_gone", "settle_staged")
+        self.cut("settle_dead", "settle_gone", "settle_staged", "settle_plain")
 
     def test_cut_defer(self):
         self.cut("defer", "charge")

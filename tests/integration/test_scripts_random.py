@@ -143,7 +143,13 @@ class World:
             ends.append(End(entry_id, kind or self.chance.choice(["done", "done", "error", "fail", "dead"]), name,
                             claims=claims, reply=fields.get("id", name),
                             notify={"1": "1", "stream:hits": "hits"}.get(fields.get("notify"))))
+            end = ends[-1]
+            end.plain = end.kind == "done" and end.reply == PREFIX[which] + entry_id and not claims and not end.notify
+            end.staged = self.desk.stage(len(ends)) if end.plain else None
+        ends.sort(key=lambda end: (not end.plain, [int(part) for part in end.id.split("-")]))
+        picked.sort(key=lambda entry: [end.id for end in ends].index(entry[0]))
         results = self.call("settle", *ends, which=which, consumer=worker.name)
+        self.client.delete(*(self.desk.key(f"stage:{number}-1") for number in range(1, len(ends) + 1)))
         for (entry_id, name, _), result in zip(picked, results):
             if result > 0:
                 self.answered(name, worker.held[which, entry_id].get("id"))

@@ -103,6 +103,52 @@ class Settle(ScriptCase):
         self.assertTrue(30000 < self.client.pttl(self.desk.key("reply:1-1")) <= 60000)
         self.assertEqual((self.desk.reply("2-1"), self.desk.reply("4-1"), self.desk.owners()), ({}, {"status": "done", "entry": "9-1"}, {}))
 
+    def plain(self, *numbers, **options):
+        return [End(f"{number}-1", staged=self.desk.stage(number), plain=True, **options) for number in numbers]
+
+    def test_plain_entries_get_the_same_reply(self):
+        """Also beside others, and whatever stood at their keys."""
+        self.desk.deliver("me", "1-1", "2-1", "3-1", "4-1")
+        self.desk.put_reply("2-1", "queued", old="field")
+        self.client.set(self.desk.key("reply:3-1"), "junk")
+        ends = [*self.plain(1, 2, 3, ttl_ms=60000, since_ms=5), End("4-1", notify="1")]
+        self.assertEqual(self.settle(*ends), [1, 1, 1, 1, 0, 0])
+        now = self.now_ms()
+        for number in (1, 2, 3):
+            reply = self.desk.reply(f"{number}-1")
+            self.assertTrue(now - 60000 < int(reply.pop("done_at")) <= now)
+            self.assertTrue(now - 60000 < int(reply.pop("queued_ms")) + 5 + number <= now)
+            self.assertEqual(reply, {"status": "done", "entry": f"{number}-1", "model": "m", "revision": "r", "attempts": 1,
+                                     "embedding": "v"})
+            self.assertTrue(30000 < self.client.pttl(self.desk.key(f"reply:{number}-1")) <= 60000)
+        self.assertEqual(self.client.lrange(self.desk.key("wake:4-1"), 0, -1), [b"4-1"])
+        self.assertEqual((self.desk.entries(), self.desk.owners(), self.client.keys("*stage*")), ({}, {}, []))
+
+    def test_plain_entries_are_ended_by_the_same_rules(self):
+        """A vector comes from any holder. What is no longer pending, or was not read, stays as it is. A record of runs goes
+        with its entry."""
+        self.desk.deliver("me", "1-1", "2-1", "3-1", "5-1", "6-1")
+        self.desk.do("XCLAIM", self.desk.stream(), "sluice", "you", 0, "3-1")
+        self.desk.do("XACK", self.desk.stream(), "sluice", "2-1")
+        self.desk.add("8-1")
+        self.client.hset(self.desk.key("reply:2-1"), mapping={"status": "cancelled"})
+        self.client.hset(self.desk.key("trouble"), mapping={"3-1": "1 0 3-1", "5-1": "1 0 7-7", "9-1": "y"})
+        self.assertEqual(self.settle(*self.plain(1, 2, 3, 5, 8)), [1, 0, 1, 1, 0, 0, 0])
+        self.assertEqual(self.desk.reply("2-1"), {"status": "cancelled"})
+        self.assertEqual((list(self.desk.entries()), list(self.desk.owners())), (["2-1", "6-1", "8-1"], ["6-1"]))
+        self.assertEqual((self.desk.reply("8-1"), sorted(self.client.keys("*stage*"))),
+                         ({}, [b"sluice:{q}:stage:2-1", b"sluice:{q}:stage:8-1"]))
+        self.assertEqual(plain(self.client.hgetall(self.desk.key("trouble"))), {"5-1": "1 0 7-7", "9-1": "y"})
+
+    def test_a_plain_entry_costs_a_share_of_one_look_and_few_commands(self):
+        self.desk.deliver("me", *(f"{number}-1" for number in range(1, 65)))
+        ends = self.plain(*range(1, 65))
+        self.client.config_resetstat()
+        self.settle(*ends)
+        calls = {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in self.client.info("commandstats").items()}
+        self.assertEqual(calls, {"config|resetstat": 1, "eval": 1, "time": 1, "xpending": 1, "rename": 64, "hset": 64, "pexpire": 64,
+                                 "xdel": 1, "xack": 1, "exists": 1})
+
     def test_one_look_finds_what_is_pending(self):
         """It finds them in any order, also with other entries in between, held by the caller or by others; one that is
         gone is late."""

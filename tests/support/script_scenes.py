@@ -48,6 +48,18 @@ def _settle_staged(desk):
     return desk.settle(End("1-1", staged=1), End("2-1", staged=2, notify="1", reply="b"), End("3-1", staged=3), End("4-1"))
 
 
+def _three_plain(desk):
+    _three(desk)
+    desk.put_reply("2-1", "queued", entry="2-1", old="x")
+    desk.client.hset(desk.key("trouble"), mapping={"3-1": "0 1 3-1 you", "9-1": "0 1 9-1 you"})
+    for number in (1, 2, 3):
+        desk.stage(number)
+
+
+def _settle_plain(desk):
+    return desk.settle(*(End(f"{number}-1", staged=number, plain=True) for number in (1, 2, 3)), End("4-1", notify="1"))
+
+
 def _retried(desk):
     """Entry 7-1 carries the name 1-1, and a worker died on it."""
     desk.groups().add("7-1", _id="1-1", _attempt="2", _first_at="1", id="mine", text="hello")
@@ -139,6 +151,9 @@ SCENES = [
     Scene("settle_staged", _three_staged, _settle_staged, [1, 2, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], ["1-1", "3-1", "4-1"],
           ("trouble", "dead", "wake:b", "reply:1-1", "reply:3-1", "reply:4-1"), ("reply:b",),
           repeat=lambda desk: desk.settle(End("1-1"), End("2-1", notify="1", reply="b"), End("3-1"), End("4-1"))),
+    Scene("settle_plain", _three_plain, _settle_plain, [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], ["1-1", "2-1", "3-1", "4-1"],
+          ("trouble", "dead", "wake:4-1", "reply:1-1", "reply:2-1", "reply:3-1", "reply:4-1"),
+          repeat=lambda desk: desk.settle(*(End(f"{number}-1") for number in (1, 2, 3)), End("4-1", notify="1"))),
     Scene("settle_dead", _retried, lambda desk: desk.settle(End("7-1", "dead", "1-1", claims=True, reply="mine")),
           [1, 0, 0], [0, 0, 0], ["1-1"], ("trouble", "dead", "reply:mine")),
     Scene("settle_gone", lambda desk: (_three(desk), desk.do("XDEL", desk.stream(), "1-1")),

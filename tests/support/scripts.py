@@ -92,7 +92,8 @@ class Call:
 @dataclass
 class End:
     """One entry of a settle call. `notify`: None, "1" or the name of a results stream; `reply`: the <id> of its key;
-    `staged`: the number of the stage key that holds its result (see Desk.stage)."""
+    `staged`: the number of the stage key that holds its result (see Desk.stage). `plain`: it is sent as a plain one, which
+    is staged; the plain ones come first."""
 
     id: str
     kind: str = "done"
@@ -106,6 +107,7 @@ class End:
     info: dict = field(default_factory=lambda: {"attempts": 1})  # members of its `info`
     reply: str = None
     staged: int = None
+    plain: bool = False
     into: tuple = None  # key and field of another hash for the vector
 
 
@@ -190,7 +192,8 @@ class Desk:
     def settle(self, *ends, which="normal", consumer="me"):
         into = [word for number, end in enumerate(ends, start=1) if end.into for word in (number, *end.into)]
         ids = sorted((end.id for end in ends), key=lambda entry: [int(part) for part in entry.split("-")])
-        replies, others, arguments = [], [], [consumer, ',"model":"m","revision":"r"', len(ends), ids[0], ids[-1], len(into) // 3, *into]
+        replies, others, arguments = [], [], [consumer, ',"model":"m","revision":"r"', len(ends), ids[0], ids[-1], len(into) // 3, *into,
+                                      sum(end.plain for end in ends)]
         for end in ends:
             name = end.name or PREFIX[which] + end.id
             reply = end.reply or name
@@ -204,9 +207,12 @@ class Desk:
             if told is None:
                 told = {"embedding": "v"} if end.kind == "done" else {"code": "internal", "message": "x"}
             words = [word for pair in told.items() for word in pair]
-            arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims),
-                          re.search(r"(\d+)-\d+$", name)[1] if end.first_ms is None else end.first_ms, end.since_ms]
-            arguments += ["," + json.dumps(end.info, ensure_ascii=False)[1:-1], len(words), *words]
+            first_ms = re.search(r"(\d+)-\d+$", name)[1] if end.first_ms is None else end.first_ms
+            info = "," + json.dumps(end.info, ensure_ascii=False)[1:-1]
+            if end.plain:
+                arguments += [end.id, end.ttl_ms, int(first_ms) + end.since_ms, info]
+            else:
+                arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims), first_ms, end.since_ms, info, len(words), *words]
         keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("meta"), *replies, *others]
         return Call("settle", keys, arguments)
 

@@ -216,21 +216,35 @@ WORKER_TEST(the_rank_says_what_a_housekeeper_can_do)
     assert_int_equal(take(ACTION_PULSE).heartbeat.rank, RANK_PUBLISHES);
 }
 
-WORKER_TEST(settles_are_bounded_in_entries_and_bytes)
+/* Prepares and computes requests with replies of this size, and formats all of them. */
+static void format_replies(uint32_t count, size_t bytes)
 {
-    BEGIN_WITH(default_options(), with.max_batch_rows = 64, with.max_batch_tokens = 1000);
-    read_and_prepare(10, 4);
-    assert_int_equal(answer_batch(STATUS_OK), 10);
+    read_and_prepare(count, 4);
+    assert_int_equal(answer_batch(STATUS_OK), count);
     while (waiting(ACTION_FORMAT) > 0) {
         struct request_list list = take(ACTION_FORMAT).requests;
         for (struct request *request = list.first; request != NULL; request = request->next) {
-            (void)buffer_reserve(&request->output.reply, 12 * 1024);
-            request->output.reply.length = 12 * 1024;
+            (void)buffer_reserve(&request->output.reply, bytes);
+            request->output.reply.length = bytes;
         }
         send_requests(EVENT_FORMATTED, list, false);
     }
-    assert_int_equal(waiting(ACTION_SETTLE), 4); /* at most four calls are out */
-    assert_int_equal(settle(false), 2);          /* 2 * 12 KiB fit into 32 KiB */
+}
+
+WORKER_TEST(settles_are_bounded_in_bytes)
+{
+    BEGIN_WITH(default_options(), with.max_batch_rows = 64, with.max_batch_tokens = 1000);
+    format_replies(32, 30 * 1024);
+    settle(false);
+    assert_int_equal(settle(false), 9); /* 9 * 30 KiB fit into 288 KiB */
+}
+
+WORKER_TEST(long_replies_go_alone_and_four_calls_are_out)
+{
+    BEGIN_WITH(default_options(), with.max_batch_rows = 64, with.max_batch_tokens = 1000);
+    format_replies(10, 33 * 1024);
+    assert_int_equal(waiting(ACTION_SETTLE), 4);
+    assert_int_equal(settle(false), 1);
 }
 
 WORKER_TEST(an_unknown_outcome_is_repeated_after_the_reconnect)
