@@ -125,7 +125,7 @@ class Settle(ScriptCase):
         self.assertEqual((self.desk.entries(), self.desk.owners(), self.client.keys("*stage*")), ({}, {}, []))
 
     def test_plain_entries_are_ended_by_the_same_rules(self):
-        """A vector comes from any holder. What is no longer pending, or was not read, stays as it is. A record of runs goes
+        """A vector comes from any holder. An entry that is no longer pending, or was not read, stays. A record of runs goes
         with its entry."""
         self.desk.deliver("me", "1-1", "2-1", "3-1", "5-1", "6-1")
         self.desk.do("XCLAIM", self.desk.stream(), "sluice", "you", 0, "3-1")

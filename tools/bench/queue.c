@@ -1,6 +1,6 @@
 /* `bench queue`: the loop without the model, compared with what the same Redis can do. The null engine answers at once,
- * so only the loop is left: XREADGROUP, tokenise, window, reply, settle. Alternating with it, a bare client issues the
- * same commands.
+ * so only the loop is left: XREADGROUP, tokenise, window, reply, settle. Alternating with it, a bare client writes the
+ * same replies with the fewest plain commands, without any script, transaction or check.
  *
  * Each measurement has its own Redis, or at least its own queue, so that it does not pay for what another one wrote.
  * Both kinds find the same state: a group, all requests, none delivered, and a Redis that has memory for their replies.
@@ -23,11 +23,10 @@
 #include "redis/connection.h"
 #include "redis/dial.h"
 #include "redis/resp.h"
-#include "redis/scripts.h"
 
-/* The bare client: a pipelined client that reads entries with XREADGROUP and settles them with lua/settle.lua, with
- * replies formatted beforehand. It computes nothing and recovers from nothing, so its rate is the ceiling for the
- * daemon's loop. */
+/* The bare client: a pipelined client that reads entries with XREADGROUP and answers each with HSET and PEXPIRE, then
+ * 64 with one XDEL and one XACK. Its replies were formatted beforehand. It computes nothing, checks nothing and
+ * recovers from nothing, so its rate is the ceiling for any daemon that gives these replies. */
 
 /* A measurement, its Redis, and its daemon if there is one. */
 struct round {
@@ -41,19 +40,44 @@ struct round {
     struct child daemon;
 };
 
-/* Two reads are always in flight, and each is followed by the settles of its entries and by the next read, so Redis
- * always has work. Commands: R1 R2 S1 R3 S2 R4 ...
- *
- * The daemon's habits are copied here, not called: large replies bypass the script (redis/queue_settle.c), and a
- * settle call has limits on entries and bytes (schedule/worker_internal.h). Calling them would let a weakness there
- * lower the ceiling. */
+/* How many requests were settled at a time, and the time of Redis' main thread until then. */
+struct moment {
+    uint64_t settled, ns;
+    double redis_s;
+};
+
+struct figures {
+    double per_s, redis_us; /* requests per second; of Redis' main thread for a request */
+};
+
+static void compare(const struct moment *begin, const struct moment *end, struct figures *figures)
+{
+    double requests = (double)(end->settled - begin->settled);
+    figures->per_s = requests * NS_PER_S / (double)(end->ns - begin->ns);
+    figures->redis_us = (end->redis_s - begin->redis_s) * 1e6 / requests;
+}
+
+static double number_after(const char *text, const char *name)
+{
+    const char *at = text ? strstr(text, name) : NULL;
+    return at ? strtod(at + strlen(name), NULL) : 0;
+}
+
+static enum status look_at_redis(const struct round *round, struct moment *moment, struct err *err)
+{
+    const struct resp_value *reply;
+    TRY(STAGE_ASK(&round->stage, &reply, err, "INFO", "cpu"));
+    moment->redis_s = number_after(reply->bytes, "used_cpu_user_main_thread:") +
+                      number_after(reply->bytes, "used_cpu_sys_main_thread:");
+    return STATUS_OK;
+}
+
+/* Two reads are always in flight, and each is followed by the replies to its entries and by the next read, so Redis
+ * always has work. Commands: R1 R2 S1 R3 S2 R4 ... */
 
 enum {
     READ_COUNT = 512,
-    STAGE_BYTES = 2048,    /* replies of this size and more bypass the script */
-    CALL_ENTRIES = 64,     /* entries of one settle ... */
-    CALL_BYTES = 32 << 10, /* ... or bytes of replies */
-    REPLY_STRINGS = 2,     /* field, value */
+    CALL_ENTRIES = 64, /* entries of one XDEL and XACK, as of one settle of the daemon */
     TIMEOUT_MS = 60000,
 };
 
@@ -64,12 +88,9 @@ struct ceiling {
     struct event_base *base;
     struct resolver *resolver;
     struct connection *connection;
-    struct scripts scripts;
     struct command command; /* kept, to reuse its memory */
     char info[128];         /* of each reply: the members that a worker writes */
     struct buffer embedding;
-    bool staged;
-    size_t per_call;
     size_t read, settled;
     unsigned out; /* answers to come */
     uint64_t begin_ns, end_ns;
@@ -102,10 +123,6 @@ static void make_embedding(struct ceiling *ceiling)
         }
     }
     buffer_string(&ceiling->embedding, json ? "]" : "");
-    ceiling->staged = ceiling->embedding.length >= STAGE_BYTES;
-    ceiling->per_call = CALL_BYTES / ceiling->embedding.length;
-    if (ceiling->per_call > CALL_ENTRIES) { ceiling->per_call = CALL_ENTRIES; }
-    if (ceiling->per_call == 0) { ceiling->per_call = 1; }
 }
 
 /* Sends the command that was built; `reply` NULL: ignore the answer. */
@@ -126,12 +143,6 @@ static void send_command(struct ceiling *ceiling, connection_reply_fn *reply)
     command_free(&ceiling->command);
 }
 
-static void send_text(struct ceiling *ceiling, const char *word)
-{
-    command_text(&ceiling->command, word);
-    send_command(ceiling, NULL);
-}
-
 static void add_key(struct ceiling *ceiling, const char *kind, const char *entry)
 {
     char suffix[STAGE_KEY], key[STAGE_KEY];
@@ -139,19 +150,26 @@ static void add_key(struct ceiling *ceiling, const char *kind, const char *entry
     command_text(&ceiling->command, stage_key(&ceiling->round->stage, suffix, key));
 }
 
-/* Begins a transaction. */
-static void send_stages(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
+/* Writes the reply to an entry, as the daemon's is, and its TTL. */
+static void send_reply(struct ceiling *ceiling, const char *id)
 {
-    send_text(ceiling, "MULTI");
-    for (size_t i = 0; i < count; i++) {
-        const char *id = entries[i].items[0].bytes;
-        command_text(&ceiling->command, "HSET");
-        add_key(ceiling, "stage:", id);
-        command_pair(&ceiling->command, "status", "done");
-        command_text(&ceiling->command, "embedding");
-        command_bytes(&ceiling->command, ceiling->embedding.data, ceiling->embedding.length);
-        send_command(ceiling, NULL);
-    }
+    struct command *command = &ceiling->command;
+    char info[320];
+    snprintf(info, sizeof info,
+             "{\"entry\":\"%s\",\"done_at\":1795252518106,\"queued_ms\":12%s,\"model\":\"null\","
+             "\"revision\":\"0000000000000000\"}",
+             id, ceiling->info);
+    command_text(command, "HSET");
+    add_key(ceiling, "reply:", id);
+    command_pair(command, "status", "done");
+    command_text(command, "embedding");
+    command_bytes(command, ceiling->embedding.data, ceiling->embedding.length);
+    command_pair(command, "info", info);
+    send_command(ceiling, NULL);
+    command_text(command, "PEXPIRE");
+    add_key(ceiling, "reply:", id);
+    command_text(command, "3600000");
+    send_command(ceiling, NULL);
 }
 
 /* Handles an answer; false on an error. */
@@ -170,59 +188,32 @@ static void end_if_over(struct ceiling *ceiling)
     if (ceiling->out == 0) { event_base_loopbreak(ceiling->base); }
 }
 
-static void on_settled(void *context, const struct resp_value *reply)
+/* The answer to XACK: how many entries were pending. */
+static void on_acknowledged(void *context, const struct resp_value *reply)
 {
     struct ceiling *ceiling = context;
-    bool executed = ceiling->staged && reply && reply->type == RESP_ARRAY && reply->count > 1;
-    if (executed) { reply = &reply->items[reply->count - 2]; } /* the part of a transaction's answer that counts */
     if (!take_answer(ceiling, reply)) { return; }
-    for (size_t i = 0; i + 2 < reply->count; i++) {
-        if (reply->items[i].integer != 1) { fail_with(ceiling, "settle did not take an entry of the bare client"); }
-        ceiling->settled++;
-    }
+    ceiling->settled += (size_t)reply->integer;
     if (ceiling->settled >= ceiling->round->requests) { ceiling->end_ns = clock_now_ns(); }
     end_if_over(ceiling);
 }
 
-static void add_stage_keys(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
+/* Sends one command about all these entries. */
+static void send_ids(struct ceiling *ceiling, const char *name, const char *group, const struct resp_value *entries,
+                     size_t count, connection_reply_fn *reply)
 {
-    for (size_t i = 0; i < count; i++) { add_key(ceiling, "stage:", entries[i].items[0].bytes); }
+    command_text(&ceiling->command, name);
+    add_key(ceiling, "requests", "");
+    if (group) { command_text(&ceiling->command, group); }
+    for (size_t i = 0; i < count; i++) { command_text(&ceiling->command, entries[i].items[0].bytes); }
+    send_command(ceiling, reply);
 }
 
-static void send_settle(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
+static void send_replies(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
 {
-    static const char *const common[] = {"bench", ",\"model\":\"null\",\"revision\":\"0000000000000000\""};
-    static const char *const shared[] = {"trouble", "dead", "meta"};
-    struct command *command = &ceiling->command;
-    if (ceiling->staged) { send_stages(ceiling, entries, count); }
-    script_begin(&ceiling->scripts, SCRIPT_SETTLE, 4 + count * (ceiling->staged ? 2 : 1), command);
-    add_key(ceiling, "requests", "");
-    for (size_t i = 0; i < 3; i++) { add_key(ceiling, shared[i], ""); }
-    for (size_t i = 0; i < count; i++) { add_key(ceiling, "reply:", entries[i].items[0].bytes); }
-    if (ceiling->staged) { add_stage_keys(ceiling, entries, count); }
-    command_list(command, 2, common, NULL);
-    command_number(command, count);
-    command_text(command, entries[0].items[0].bytes);
-    command_text(command, entries[count - 1].items[0].bytes);
-    command_number(command, 0); /* the number of vectors that also go into other hashes */
-    for (size_t i = 0; i < count; i++) {
-        const char *id = entries[i].items[0].bytes;
-        const char *words[] = {id, "done", id, "3600000", "0", "0", "0", "1"};
-        command_list(command, sizeof words / sizeof words[0], words, NULL);
-        command_text(command, ceiling->info);
-        command_number(command, ceiling->staged ? 0 : REPLY_STRINGS);
-        if (ceiling->staged) { continue; }
-        command_text(command, "embedding");
-        command_bytes(command, ceiling->embedding.data, ceiling->embedding.length);
-    }
-    if (ceiling->staged) {
-        send_command(ceiling, NULL);
-        command_text(command, "DEL");
-        add_stage_keys(ceiling, entries, count);
-        send_command(ceiling, NULL);
-        command_text(command, "EXEC");
-    }
-    send_command(ceiling, on_settled);
+    for (size_t i = 0; i < count; i++) { send_reply(ceiling, entries[i].items[0].bytes); }
+    send_ids(ceiling, "XDEL", NULL, entries, count, NULL);
+    send_ids(ceiling, "XACK", "sluice", entries, count, on_acknowledged);
 }
 
 static void on_read(void *context, const struct resp_value *reply);
@@ -244,8 +235,8 @@ static void on_read(void *context, const struct resp_value *reply)
     if (!take_answer(ceiling, reply)) { return; }
     const struct resp_value *entries = reply->type == RESP_ARRAY ? &reply->items[0].items[1] : NULL;
     size_t count = entries == NULL ? 0 : entries->count;
-    for (size_t at = 0; at < count; at += ceiling->per_call) {
-        send_settle(ceiling, entries->items + at, count - at < ceiling->per_call ? count - at : ceiling->per_call);
+    for (size_t at = 0; at < count; at += CALL_ENTRIES) {
+        send_replies(ceiling, entries->items + at, count - at < CALL_ENTRIES ? count - at : CALL_ENTRIES);
     }
     ceiling->read += count;
     if (count == 0 && ceiling->read < ceiling->round->requests) {
@@ -255,24 +246,12 @@ static void on_read(void *context, const struct resp_value *reply)
     end_if_over(ceiling);
 }
 
-static void on_loaded(void *context, const struct err *err)
-{
-    struct ceiling *ceiling = context;
-    if (err != NULL) {
-        fail(ceiling, err);
-        return;
-    }
-    ceiling->begin_ns = clock_now_ns();
-    send_read(ceiling);
-    send_read(ceiling);
-}
-
 static void on_up(void *context)
 {
     struct ceiling *ceiling = context;
-    struct err err;
-    ceiling->scripts.connection = ceiling->connection;
-    if (scripts_load(&ceiling->scripts, &err) != STATUS_OK) { fail(ceiling, &err); }
+    ceiling->begin_ns = clock_now_ns();
+    send_read(ceiling);
+    send_read(ceiling);
 }
 
 static void on_down(void *context, const struct err *err)
@@ -306,20 +285,24 @@ static enum status settle_all(struct ceiling *ceiling, struct err *err)
     return ceiling->err.status == STATUS_OK ? STATUS_OK : err_set(err, ceiling->err.status, "%s", ceiling->err.message);
 }
 
-/* Lets the bare client settle all requests. `per_s`: how many a second.
+/* Lets the bare client settle all requests.
  * Errors: those of connection_open and connection_command; STATUS_UNSUPPORTED (several Redis servers, or sentinels);
- * STATUS_INTERNAL (an entry was not settled). */
-static enum status run_bare_client(const struct round *round, double *per_s, struct err *err)
+ * STATUS_INTERNAL (the stream ran empty). */
+static enum status run_bare_client(struct round *round, struct figures *figures, struct err *err)
 {
     struct ceiling ceiling = {.round = round};
     if (address_is_plural(&round->stage.address)) {
         return err_set(err, STATUS_UNSUPPORTED, "the bare client needs the address of one Redis");
     }
-    ceiling.scripts.context = &ceiling;
-    ceiling.scripts.on_loaded = on_loaded;
     make_embedding(&ceiling);
-    enum status status = settle_all(&ceiling, err);
-    *per_s = (double)ceiling.settled * NS_PER_S / (double)(ceiling.end_ns - ceiling.begin_ns);
+    struct moment begin = {0}, end = {0};
+    enum status status = look_at_redis(round, &begin, err);
+    status = status == STATUS_OK ? settle_all(&ceiling, err) : status;
+    status = status == STATUS_OK ? look_at_redis(round, &end, err) : status;
+    begin.ns = ceiling.begin_ns;
+    end.ns = ceiling.end_ns;
+    end.settled = ceiling.settled;
+    if (status == STATUS_OK) { compare(&begin, &end, figures); }
     connection_close(ceiling.connection);
     if (ceiling.resolver != NULL) { resolver_close(ceiling.resolver); }
     if (ceiling.base != NULL) { event_base_free(ceiling.base); }
@@ -334,11 +317,6 @@ enum { SILENCE_MS = 60000, AT_ONCE = 10000, NUMBER = 24 };
 enum queue_kind { QUEUE_DAEMON, QUEUE_BARE, QUEUE_KINDS };
 
 /* --- one measurement --- */
-
-/* How many requests were settled at a time. */
-struct moment {
-    uint64_t settled, ns;
-};
 
 static const char filling_script[] =
     "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'text', "
@@ -366,7 +344,7 @@ static enum status fill_stream(struct round *round, struct err *err)
 static enum status prepare(struct round *round, struct err *err)
 {
     char key[STAGE_KEY];
-    double per_s;
+    struct figures figures;
     const struct resp_value *reply;
     sync(); /* lets the disk finish earlier rounds */
     TRY(stage_open(&round->stage, round->config, round->appendonly, round->stop, err));
@@ -374,7 +352,7 @@ static enum status prepare(struct round *round, struct err *err)
                   "0", "MKSTREAM"));
     if (!round->appendonly) {
         TRY(fill_stream(round, err));
-        TRY(run_bare_client(round, &per_s, err));
+        TRY(run_bare_client(round, &figures, err));
         TRY(stage_clear(&round->stage, "reply:*", err));
     }
     return fill_stream(round, err);
@@ -392,8 +370,8 @@ static enum status await(struct round *round, uint64_t settled, struct moment *n
         TRY(stage_check(&round->stage, err));
         if (!child_running(&round->daemon)) { return child_gone(&round->daemon, err); }
         TRY(STAGE_ASK(&round->stage, &reply, err, "XLEN", key));
-        *now = (struct moment){round->requests - (uint64_t)reply->integer, clock_now_ns()};
-        if (now->settled >= settled) { return STATUS_OK; }
+        *now = (struct moment){round->requests - (uint64_t)reply->integer, clock_now_ns(), 0};
+        if (now->settled >= settled) { return look_at_redis(round, now, err); }
         if (now->settled != before) { ends_ms = clock_now_ms() + SILENCE_MS; }
         before = now->settled;
         if (clock_now_ms() > ends_ms) {
@@ -404,17 +382,18 @@ static enum status await(struct round *round, uint64_t settled, struct moment *n
 }
 
 /* Measures the middle eight tenths of the requests, so not the start and end of the process. */
-static enum status measure_daemon(struct round *round, double *per_s, struct err *err)
+static enum status measure_daemon(struct round *round, struct figures *figures, struct err *err)
 {
     static const char *const flags[] = {"--backend", "null", NULL};
     uint64_t count = round->requests;
     struct daemon_counts counts;
     struct moment begin = {.ns = clock_now_ns()}, first, end, all;
+    TRY(look_at_redis(round, &begin, err));
     TRY(stage_daemon(&round->stage, flags, &round->daemon, err));
     TRY(await(round, count / 10, &first, err));
     TRY(await(round, count - count / 10, &end, err));
     if (first.settled < end.settled) { begin = first; } /* otherwise all ended between two looks */
-    *per_s = (double)(end.settled - begin.settled) * NS_PER_S / (double)(end.ns - begin.ns);
+    compare(&begin, &end, figures);
     TRY(await(round, count, &all, err));
     TRY(stage_end_daemon(&round->daemon, &counts, err));
     if (counts.done != (double)count || counts.errors != 0) {
@@ -424,12 +403,12 @@ static enum status measure_daemon(struct round *round, double *per_s, struct err
     return STATUS_OK;
 }
 
-/* Measures the requests per second of one kind. */
-static enum status measure_round(struct round *round, enum queue_kind kind, double *per_s, struct err *err)
+/* Measures one kind. */
+static enum status measure_round(struct round *round, enum queue_kind kind, struct figures *figures, struct err *err)
 {
     enum status status = prepare(round, err);
-    if (status == STATUS_OK && kind == QUEUE_DAEMON) { status = measure_daemon(round, per_s, err); }
-    if (status == STATUS_OK && kind == QUEUE_BARE) { status = run_bare_client(round, per_s, err); }
+    if (status == STATUS_OK && kind == QUEUE_DAEMON) { status = measure_daemon(round, figures, err); }
+    if (status == STATUS_OK && kind == QUEUE_BARE) { status = run_bare_client(round, figures, err); }
     child_stop(&round->daemon, SIGKILL, 0);
     stage_close(&round->stage);
     return status;
@@ -452,18 +431,19 @@ struct bench {
 };
 
 static const struct column loop_columns[] = {
-    {"encoding", "encoding", REPORT_TEXT}, {"requests", "requests", 0},    {"rounds", "rounds", 0},
-    {"daemon_per_s", "daemon/s", 0},       {"ceiling_per_s", "bare/s", 0}, {"share", "share", 3},
+    {"encoding", "encoding", REPORT_TEXT}, {"requests", "requests", 0},        {"rounds", "rounds", 0},
+    {"daemon_per_s", "daemon/s", 0},       {"ceiling_per_s", "bare/s", 0},     {"share", "share", 3},
+    {"daemon_redis_us", "Redis us", 2},    {"ceiling_redis_us", "bare us", 2}, {"redis_share", "share of Redis", 3},
 };
 
 /* Measures both kinds in turn, the daemon first in every other round, and shows the medians. */
 static enum status measure_loop(struct bench *bench, const char *encoding, struct err *err)
 {
     const struct bench_queue_options *options = bench->options;
-    struct sample rates[QUEUE_KINDS] = {{0}}, shares = {0};
+    struct sample rates[QUEUE_KINDS] = {{0}}, times[QUEUE_KINDS] = {{0}}, shares[QUEUE_KINDS] = {{0}};
     enum status status = STATUS_OK;
     for (int64_t i = 0; i < options->rounds && status == STATUS_OK; i++) {
-        double per_s[QUEUE_KINDS];
+        struct figures all[QUEUE_KINDS];
         for (int at = 0; at < QUEUE_KINDS && status == STATUS_OK; at++) {
             enum queue_kind kind = (i + at) % 2 == 0 ? QUEUE_DAEMON : QUEUE_BARE;
             struct round round = {.config = bench->config,
@@ -472,19 +452,29 @@ static enum status measure_loop(struct bench *bench, const char *encoding, struc
                                   .encoding = encoding,
                                   .dim = bench->model->dim,
                                   .requests = (uint64_t)options->requests};
-            status = measure_round(&round, kind, &per_s[kind], err);
-            if (status == STATUS_OK) { sample_add(&rates[kind], per_s[kind]); }
+            status = measure_round(&round, kind, &all[kind], err);
+            if (status != STATUS_OK) { break; }
+            sample_add(&rates[kind], all[kind].per_s);
+            sample_add(&times[kind], all[kind].redis_us);
         }
-        if (status == STATUS_OK) { sample_add(&shares, per_s[QUEUE_DAEMON] / per_s[QUEUE_BARE]); }
+        if (status == STATUS_OK) {
+            sample_add(&shares[0], all[QUEUE_DAEMON].per_s / all[QUEUE_BARE].per_s);
+            sample_add(&shares[1], all[QUEUE_BARE].redis_us / all[QUEUE_DAEMON].redis_us);
+        }
     }
     if (status == STATUS_OK) {
         report_row(bench->report, &encoding,
                    (const double[]){(double)options->requests, (double)options->rounds,
                                     sample_quantile(&rates[QUEUE_DAEMON], 0.5),
-                                    sample_quantile(&rates[QUEUE_BARE], 0.5), sample_quantile(&shares, 0.5)});
+                                    sample_quantile(&rates[QUEUE_BARE], 0.5), sample_quantile(&shares[0], 0.5),
+                                    sample_quantile(&times[QUEUE_DAEMON], 0.5),
+                                    sample_quantile(&times[QUEUE_BARE], 0.5), sample_quantile(&shares[1], 0.5)});
     }
-    for (int kind = 0; kind < QUEUE_KINDS; kind++) { sample_free(&rates[kind]); }
-    sample_free(&shares);
+    for (int kind = 0; kind < QUEUE_KINDS; kind++) {
+        sample_free(&rates[kind]);
+        sample_free(&times[kind]);
+        sample_free(&shares[kind]);
+    }
     return status;
 }
 
@@ -526,8 +516,11 @@ const struct subcommand command_bench_queue = {
     .summary = "Measure the queue's loop with an engine that computes nothing, beside a bare client",
     .explanation =
         "The stream is filled, then a daemon with the null engine answers everything; in turn with it, a bare client\n"
-        "issues the same commands with replies made beforehand, which is what this Redis can do at most. Redis is the\n"
-        "one of --redis, or one that is started for each measurement; the queue is its own, and deleted afterwards.",
+        "writes replies that were made beforehand, with plain commands and without any check, which is what this "
+        "Redis\n"
+        "can do at most. The shares are the daemon's of that: in requests a second, and in Redis' time for a request.\n"
+        "Redis is the one of --redis, or one that is started for each measurement; the queue is its own, and deleted\n"
+        "afterwards.",
     OWN_OPTIONS(own_settings, struct bench_queue_options),
     .run = benchmark_run,
     .measure = measure_queue,
