@@ -5,7 +5,6 @@
 import array
 import json
 import os
-import statistics
 import struct
 
 from case import SANITIZED, SluiceCase
@@ -67,27 +66,26 @@ class Memory(SluiceCase):
             pipe.execute()
         self.wait_empty(sender)
 
-    def test_no_growth_over_100000_requests(self):
+    def test_no_growth_over_200000_requests(self):
         """Uses the null engine, so that only the queue's own memory is measured."""
-        count = 10_000 if SANITIZED else 100_000  # a sanitizer's allocator keeps freed memory, so the run is short there
+        count = 10_000 if SANITIZED else 200_000  # a sanitizer's allocator keeps freed memory, so the run is short there
         server = self.start_redis(aof=None)
         client = server.client()
         sender = self.producer(server)
         daemon = self.make_daemon(server, "--backend", "null")
-        for first in range(0, count // 5, 1000):  # with a deep backlog at the start, everything is as full as it gets
+        for first in range(0, count // 10, 1000):  # with a deep backlog at the start, everything is as full as it gets
             sender.submit_many([f"request number {first + i}" for i in range(1000)], encoding="f32", ttl=1)
         daemon.start().wait_ready(client)
         self.wait_empty(sender)
         looks = []
-        for _ in range(10):
-            self.push(server, client, sender, count // 10)
+        for _ in range(20):
+            self.push(server, client, sender, count // 20)
             looks.append(daemon.rss_bytes())
         self.assertEqual(self.pending(client), 0)
         if not SANITIZED:
-            # A burst larger than any before adds a MB or two, more often on a busy machine; a leak per request adds to
-            # every step (40 bytes each: about 400 KB). A table that doubles adds much, but to few steps.
-            steps = [after - before for before, after in zip(looks, looks[1:])]
-            self.assertLess(statistics.median(steps), 100_000, [look >> 10 for look in looks])
+            # Bursts add a MB or so until one was as large as they get, and the allocator may give it back. A leak adds
+            # to every step (40 bytes a request: 4 MB from one half to the other).
+            self.assertLess(min(looks[10:]) - min(looks[:10]), 2 << 20, [look >> 10 for look in looks])
             self.assertLess(looks[-1] - looks[0], 8 << 20, [look >> 10 for look in looks])
 
     def test_large_backlog_costs_credit_only(self):
