@@ -1,4 +1,4 @@
-"""Memory: after 100,000 requests a daemon needs no more than after a short while."""
+"""Memory: after 200,000 requests a daemon needs no more than after a short while."""
 # ctest-processors: 2
 # ctest-cost: 25
 

@@ -104,6 +104,8 @@ class Pending(RedisCase):
         requests = self.sender.submit_many(texts(20, seed=4))
         self.claim_for(served.last_name(), self.read_as("tool"))
         self.client.rename(self.sender.stream, "aside")
+        last_ms = int(requests[-1].id.split("-")[0])
+        self.wait_until(lambda: self.now_ms() > last_ms, "another ms: the new stream does not know the ids of the old one")
         self.resume()
         other = self.sender.submit("while it is away")
         self.wait_finished(self.sender, [other])
