@@ -30,11 +30,11 @@ static enum status get_queues(struct admin_job *job, struct session *session, st
 {
     struct queue_counts counts;
     struct heartbeats heartbeats;
+    bool served = job->queue;
     enum status status = counts_read(session, &counts, &heartbeats, err);
     heartbeats_free(&heartbeats);
     TRY(status);
-    buffer_json(to, "{'served':%hhd,'model':%s,'tasks':", job->queue != NULL,
-                job->queue ? job->queue->model->name : "");
+    buffer_json(to, "{'served':%hhd,'model':%s,'tasks':", served, served ? job->queue->model->name : "");
     buffer_json(to, job->queue ? "[" : "null");
     for (int task = 0; job->queue && task < TASK_COUNT; task++) {
         if (head_does(&job->queue->model->head, (enum request_task)task)) { buffer_json(to, ",%s", task_names[task]); }

@@ -193,8 +193,8 @@ static void put_result_info(struct buffer *to, const struct request *request)
 
 static void put_error_info(struct buffer *to, const struct request *request)
 {
-    bool full = request->retry.code == CODE_QUEUE_FULL;
-    buffer_json(to, ",'retryable':%hhd,'attempts':%u", request->retry.retryable || full, request->retry.attempt);
+    bool full = request->retry.code == CODE_QUEUE_FULL, retryable = request->retry.retryable || full;
+    buffer_json(to, ",'retryable':%hhd,'attempts':%u", retryable, request->retry.attempt);
     if (request->retry.row_failed) { buffer_json(to, ",'index':%u", request->retry.failed_index); }
     if (full) { buffer_json(to, ",'retry_after_ms':%u", request->retry.retry_after_ms); }
 }

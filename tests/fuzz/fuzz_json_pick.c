@@ -1,8 +1,9 @@
 /* A line of JSON Lines: the bytes up to the first NUL are a template, the rest is the line. Whatever both are, a
- * document comes out, or an error about the option. */
+ * document comes out, or an error about the option. A member of the line, as of a reply's `info`, is within it. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "bulk/input/document.h"
 #include "bulk/input/json.h"
@@ -39,6 +40,19 @@ static void pick(const struct recipe *recipe, const char *line, size_t length)
     buffer_free(&list);
 }
 
+static void find_member(const char *line, size_t length)
+{
+    const char *value = NULL;
+    size_t value_length = 0;
+    uint64_t number;
+    char text[8];
+    bool there = json_member(line, length, "n", &value, &value_length);
+    FUZZ_CHECK(!there || (value > line && value_length > 0 && value + value_length <= line + length));
+    FUZZ_CHECK(json_member_text(line, length, "n", text, sizeof text) == there);
+    FUZZ_CHECK(strlen(text) < sizeof text && (there || text[0] == '\0'));
+    FUZZ_CHECK(!json_member_number(line, length, "n", &number) || (*value >= '0' && *value <= '9') || *value == '"');
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *end = size == 0 ? NULL : memchr(data, 0, size);
@@ -47,6 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(template, data, template_bytes);
     template[template_bytes] = '\0';
     memcpy(line, data + from, size - from);
+    find_member(line, size - from);
     struct recipe recipe;
     struct chunking chunking;
     struct err err = {0};
