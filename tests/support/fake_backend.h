@@ -8,12 +8,13 @@
 
 #include "engine/backend.h"
 
-enum { FAKE_PRECISIONS = PRECISION_INT8 + 1, FAKE_DEVICES = 3 };
+enum { FAKE_PRECISIONS = PRECISION_INT8_ALL + 1, FAKE_DEVICES = 3 };
 
 /* A device at work; a test reads and changes it by the functions below, or when nothing runs. */
 struct fake_device {
     bool held, lost;             /* held: nothing that was begun ends */
-    unsigned streams, breaks_at; /* open; breaks_at: opening this one, from 1, finds it lost; 0: none does */
+    atomic_uint streams;         /* open */
+    unsigned breaks_at;          /* opening this one, from 1, finds it lost; 0: none does */
     unsigned begun, ended, most; /* passes; most: begun and not yet ended */
     unsigned good;               /* passes that ended before it was lost */
     unsigned idle;               /* begun by background threads */
