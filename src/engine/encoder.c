@@ -12,8 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/auto_precision.h"
-#include "engine/int8_choice.h"
 #include "engine/vector.h"
 
 static enum status check_row(const struct model *model, const struct engine_batch *batch, uint32_t row, struct err *err)
@@ -326,34 +324,6 @@ bool encoder_helped(const struct encoder *encoder)
 }
 
 /* --- Opening and closing --- */
-
-enum status engine_open(const struct model *model, const struct engine_options *options, struct engine **out,
-                        struct err *err)
-{
-    const struct backend_ops *ops;
-    struct err passed_over;
-    struct engine_options chosen = options ? *options : (struct engine_options){0};
-    TRY(backend_find(chosen.backend, chosen.precision, model, &ops, &passed_over, err));
-    if (chosen.precision == PRECISION_AUTO) {
-        TRY(backend_choose(ops, model, PRECISION_AUTO, &chosen.precision, err));
-        if (ops->measures) { TRY(auto_precision(ops, model, &chosen, chosen.precision, &chosen.precision, err)); }
-    }
-    struct engine_int8 int8 = {.layers = 0};
-    if (precision_is_int8(chosen.precision) && ops->set_int8) {
-        TRY(int8_choose(ops, model, &chosen, &int8, err));
-        chosen.int8 = &int8;
-    }
-    enum status status = engine_open_with(ops, model, &chosen, out, err);
-    if (status != STATUS_OK) {
-        free(int8.in_int8);
-        return status;
-    }
-    (*out)->passed_over = passed_over;
-    (*out)->int8 = int8;
-    (*out)->int8.others = (*out)->backend->others;
-    (*out)->options.int8 = NULL;
-    return STATUS_OK;
-}
 
 enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
                              const struct engine_options *options, struct engine **out, struct err *err)
