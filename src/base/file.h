@@ -18,8 +18,9 @@ MUST_CHECK enum status file_check_content(const char *bytes, size_t length, cons
  * STATUS_NO_MEMORY; each message names the path, and `out` then has the content that it had before. */
 MUST_CHECK enum status file_read(const char *path, size_t limit, struct buffer *out, struct err *err);
 
-/* Writes DIRECTORY/NAME. Errors: STATUS_BAD_INPUT (too long). */
 enum { FILE_PATH_BYTES = 4096 };
+
+/* Writes DIRECTORY/NAME. Errors: STATUS_BAD_INPUT (too long). */
 MUST_CHECK enum status file_path(const char *directory, const char *name, char path[FILE_PATH_BYTES], struct err *err);
 
 /* file_read of that path. Errors: those of both. */
@@ -51,14 +52,9 @@ MUST_CHECK enum status file_sync_folder(const char *path, struct err *err);
 /* The cache directory: measurements of a machine, in small files. Any of them may be missing, damaged or another
  * machine's at any time, so readers check them; a lost file only costs another measurement. */
 
-enum { CACHE_PATH_BYTES = 4096 };
-
 /* Finds the cache: the directory `chosen`, or for NULL the user's ($XDG_CACHE_HOME/sluice, else $HOME/.cache/sluice).
- * Shapes: out [CACHE_PATH_BYTES]; "" where there is none. */
+ * Shapes: out [FILE_PATH_BYTES]; "" where there is none. */
 void cache_directory(const char *chosen, char *out);
-
-/* The path of a file in it. Shapes: out [CACHE_PATH_BYTES]. Errors: STATUS_BAD_INPUT (too long). */
-MUST_CHECK enum status cache_path(const char *directory, const char *name, char *out, struct err *err);
 
 /* Writes a whole file there, as file_replace does, and creates the directory, for this user alone, if it is missing.
  * Errors: what errno says; STATUS_NO_MEMORY when `bytes` is broken. */

@@ -44,7 +44,7 @@ static void calibrate_model(const struct models *models, unsigned number, struct
     const struct config *config = models->items[number].config;
     const struct cost_source of = {devices_engine(&models->devices, number), models->items[number].model,
                                    config_threads(config)};
-    char directory[CACHE_PATH_BYTES];
+    char directory[FILE_PATH_BYTES];
     struct err err = {0};
     cache_directory(config->cache_dir, directory);
     *cost = cost_from(0, 0, 0);

@@ -107,13 +107,12 @@ static void name_file(const char *head, char out[NAME_BYTES])
 /* False if the file is missing or damaged: the times are then measured again, and the file is replaced. */
 static bool read_times(const char *directory, const char *head, struct rival rivals[RIVALS])
 {
-    char name[NAME_BYTES], path[CACHE_PATH_BYTES];
+    char name[NAME_BYTES];
     struct buffer text = {0};
     name_file(head, name);
     size_t length = strlen(head);
-    bool known = directory[0] != '\0' && cache_path(directory, name, path, NULL) == STATUS_OK &&
-                 file_read(path, 2 * TEXT_BYTES, &text, NULL) == STATUS_OK && text.length > length &&
-                 memcmp(text.data, head, length) == 0 &&
+    bool known = directory[0] != '\0' && file_read_in(directory, name, 2 * TEXT_BYTES, &text, NULL) == STATUS_OK &&
+                 text.length > length && memcmp(text.data, head, length) == 0 &&
                  sscanf(text.data + length, "f32 %lf bf16 %lf", &rivals[F32].ns, &rivals[BF16].ns) == RIVALS &&
                  rivals[F32].ns >= 1 && rivals[BF16].ns >= 1;
     buffer_free(&text);
@@ -156,7 +155,7 @@ enum status auto_precision(const struct backend_ops *ops, const struct model *mo
 {
     *out = native;
     if (native != PRECISION_BF16) { return STATUS_OK; }
-    char directory[CACHE_PATH_BYTES], head[TEXT_BYTES];
+    char directory[FILE_PATH_BYTES], head[TEXT_BYTES];
     struct rival rivals[RIVALS] = {0};
     struct model sample = sample_of(model);
     cache_directory(options->cache_path, directory);

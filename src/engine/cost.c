@@ -244,12 +244,12 @@ static enum status file_name(const struct cost_source *of, char out[NAME_BYTES],
 
 enum status cost_recall(const char *directory, const struct cost_source *of, struct cost *out, struct err *err)
 {
-    char name[NAME_BYTES], path[CACHE_PATH_BYTES];
+    char name[NAME_BYTES], path[FILE_PATH_BYTES];
     struct buffer text = {0};
     struct err why = {0};
     *out = cost_from(0, 0, 0);
     TRY(file_name(of, name, err));
-    TRY(cache_path(directory, name, path, err));
+    TRY(file_path(directory, name, path, err));
     TRY(file_read(path, FILE_MAX_BYTES, &text, err));
     enum status status = cost_parse(text.data, text.length, of, out, &why);
     buffer_free(&text);

@@ -423,14 +423,13 @@ static bool parse_choice(const struct model *model, const struct buffer *text, s
 /* False if the file is missing or damaged: the trial then runs again, and the file is replaced. */
 static bool read_choice(const char *directory, const struct model *model, struct engine_int8 *choice)
 {
-    char name[NAME_BYTES], path[CACHE_PATH_BYTES];
+    char name[NAME_BYTES];
     struct buffer head = {0}, text = {0};
     print_choice(model, NULL, &head);
     bool known = buffer_ok(&head) && directory[0] != '\0' && model->id[0] != '\0';
     if (known) {
         name_file(&head, name);
-        known = cache_path(directory, name, path, NULL) == STATUS_OK &&
-                file_read(path, FILE_MAX_BYTES, &text, NULL) == STATUS_OK &&
+        known = file_read_in(directory, name, FILE_MAX_BYTES, &text, NULL) == STATUS_OK &&
                 parse_choice(model, &text, head.length, choice);
     }
     buffer_free(&head);
@@ -459,7 +458,7 @@ static void keep_choice(const char *directory, const struct model *model, const 
 enum status int8_choose(const struct backend_ops *ops, const struct model *model, const struct engine_options *options,
                         struct engine_int8 *out, struct err *err)
 {
-    char directory[CACHE_PATH_BYTES];
+    char directory[FILE_PATH_BYTES];
     *out = (struct engine_int8){.layers = model->layer_count, .mean_error = NAN, .worst_error = NAN};
     out->in_int8 = calloc(model->layer_count, sizeof *out->in_int8);
     if (!out->in_int8) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count); }

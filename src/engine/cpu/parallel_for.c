@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "engine/engine.h"
 
 enum {
@@ -257,8 +258,8 @@ static unsigned affinity_threads(void)
 /* Reads the first line of directory/name into `line`; false when there is none. */
 static bool read_line(const char *directory, const char *name, char *line, int size)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path) { return false; }
+    char path[FILE_PATH_BYTES];
+    if (file_path(directory, name, path, NULL) != STATUS_OK) { return false; }
     FILE *file = fopen(path, "re");
     if (!file) { return false; }
     bool found = fgets(line, size, file);

@@ -9,7 +9,7 @@
 
 TEST(the_user_s_directory_is_the_fallback)
 {
-    char path[CACHE_PATH_BYTES];
+    char path[FILE_PATH_BYTES];
     setenv("XDG_CACHE_HOME", "/xdg", 1);
     setenv("HOME", "/home/me", 1);
     cache_directory("/chosen", path);
@@ -28,24 +28,24 @@ TEST(the_user_s_directory_is_the_fallback)
 
 TEST(too_long_is_none)
 {
-    char path[CACHE_PATH_BYTES], longest[CACHE_PATH_BYTES + 1];
+    char path[FILE_PATH_BYTES], longest[FILE_PATH_BYTES + 1];
     struct err err;
     memset(longest, 'a', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     cache_directory(longest, path);
     assert_string_equal(path, "");
-    assert_int_equal(cache_path(longest + 1, "b", path, &err), STATUS_BAD_INPUT);
+    assert_int_equal(file_path(longest + 1, "b", path, &err), STATUS_BAD_INPUT);
 }
 
 TEST(files_are_replaced_whole_in_a_directory_of_our_own)
 {
-    char root[] = "/tmp/sluice-cache-XXXXXX", directory[64], path[CACHE_PATH_BYTES], command[64];
+    char root[] = "/tmp/sluice-cache-XXXXXX", directory[64], path[FILE_PATH_BYTES], command[64];
     struct buffer text = {0}, back = {0};
     struct stat info;
     struct err err;
     assert_non_null(mkdtemp(root));
     snprintf(directory, sizeof directory, "%s/a/b", root);
-    assert_int_equal(cache_path(directory, "name", path, &err), STATUS_OK);
+    assert_int_equal(file_path(directory, "name", path, &err), STATUS_OK);
     buffer_string(&text, "first and longer");
     assert_int_equal(cache_write(directory, "name", &text, &err), STATUS_OK);
     text.length = 5;
@@ -68,7 +68,7 @@ TEST(files_are_replaced_whole_in_a_directory_of_our_own)
  * beside it. */
 TEST(what_is_in_the_way_is_told)
 {
-    char root[] = "/tmp/sluice-cache-XXXXXX", file[64], path[CACHE_PATH_BYTES];
+    char root[] = "/tmp/sluice-cache-XXXXXX", file[64], path[FILE_PATH_BYTES];
     struct buffer text = {0};
     struct err err;
     assert_non_null(mkdtemp(root));
@@ -77,7 +77,7 @@ TEST(what_is_in_the_way_is_told)
     assert_int_equal(cache_write(root, "file", &text, &err), STATUS_OK);
     assert_int_not_equal(cache_write(file, "name", &text, &err), STATUS_OK);
     assert_non_null(strstr(err.message, file));
-    assert_int_equal(cache_path(root, "name", path, &err), STATUS_OK);
+    assert_int_equal(file_path(root, "name", path, &err), STATUS_OK);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_not_equal(cache_write(root, "name", &text, &err), STATUS_OK);
     assert_non_null(strstr(err.message, "cannot rename"));
