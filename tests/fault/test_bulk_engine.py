@@ -74,7 +74,8 @@ class BulkEngine(BulkCase):
         self.wait_until(lambda: os.path.exists(output + ".manifest.json"), "the job to be finished")
         with open(reader, "rb") as file:
             said = file.read().lstrip(b"#").splitlines()
-        self.assertEqual([json.loads(line)["phase"] for line in said], ["finished"])
+        phases = [json.loads(line)["phase"] for line in said]
+        self.assertIn(phases, (["finished"], ["finishing", "finished"]), "the pipe may be read before the last report")
         self.assertEqual(child.wait(60), 0)
 
     def test_bulk_progress_whose_reader_is_gone(self):
