@@ -24,13 +24,14 @@ class Classes(FeatureCase):
         self.wait_empty()
 
     def test_high_overtakes_a_backlog_of_low(self):
-        """While the engine is blocked, spare capacity admits some 40 requests of class low, at 40 ms each; no more run
-        before `high`."""
+        """While the engine is blocked, spare capacity admits some 40 requests of class low; no more run before `high`."""
         self.serve("--max-batch-rows", "1", faults=["slow:{driver}:40"])
         self.hold()
         names = self.add_many([(klass, {"text": f"{number} {'driver' if klass == 'low' else klass}", "notify": "stream:order"})
                                for number, klass in enumerate(["low"] * 150 + ["high"] * 30)])
         low, high = names[:150], names[150:]
+        self.wait_until(lambda: self.pending_names() >= set(high), "all of class high to be read")
+        self.open_gate()
         order = self.wait_order(180)
         self.assertLess(max(order.index(name) for name in high), 100)
         self.assertEqual(set(order), {*low, *high})
@@ -56,12 +57,14 @@ class Classes(FeatureCase):
         self.assertLess(statistics.median(ended[1:]), 150, ended)  # the first one met long batches
 
     def test_low_is_not_starved_by_high(self):
-        """With weights 6:3:1 a low request ends long before the high backlog does."""
-        self.serve("--max-batch-rows", "1")
+        """With weights 6:3:1 a low request ends long before the high backlog does. A pass takes longer than a read."""
+        self.serve("--max-batch-rows", "1", faults=["slow:{driver}:5"])
         self.hold()
-        names = self.add_many([(klass, {"text": f"{number} {klass}", "notify": "stream:order"})
+        names = self.add_many([(klass, {"text": f"{number} driver", "notify": "stream:order"})
                                for number, klass in enumerate(["high"] * 300 + ["low"] * 5)])
         high, low = names[:300], names[300:]
+        self.wait_until(lambda: self.pending_names() >= set(high), "all of class high to be read")
+        self.open_gate()
         order = self.wait_order(305)
         self.assertLess(max(order.index(name) for name in low), 100)
         self.assertEqual(set(order), {*low, *high})
@@ -97,7 +100,8 @@ class Times(FeatureCase):
         name = self.add(text="too late", expires_in="300")
         reply = self.wait_reply(name)
         self.assertEqual((reply["status"], reply["code"]), (b"error", b"expired"))
-        self.assertEqual(self.reply("hold-0"), {})  # answered as soon as it expired, not when its turn came
+        self.assertEqual(self.reply("hold"), {})  # answered as soon as it expired, not when its turn came
+        self.open_gate()
         self.wait_empty()
 
     def test_expired_while_parked(self):
@@ -294,12 +298,14 @@ class SameId(FeatureCase):
         self.assert_newest(older, newer, "second")
 
     def test_the_newer_one_first(self):
-        """The older one waits, and is computed later."""
-        self.serve()
-        older = self.add(id="job", text="first", encoding="f32", notify="1", delay="800")
+        """The older one fails at first, and is computed later."""
+        self.backoff = ("--backoff-ms", "600000", "--backoff-cap-ms", "600000")
+        self.serve(faults=[f"flaky:{{{FAIL}}}:1"])
+        older = self.add(id="job", text=f"first {FAIL}", encoding="f32", notify="1")
         self.wait_until(lambda: self.client.zcard(self.key("later")), "the older one to be parked")
         newer = self.add(id="job", text="second", encoding="f32", notify="1")
         self.wait_reply("job")
+        self.come_due()
         self.assert_newest(older, newer, "second")
 
     def test_of_several_classes(self):
@@ -309,12 +315,15 @@ class SameId(FeatureCase):
         then = self.client.time()
         self.wait_until(lambda: self.client.time()[1] // 1000 != then[1] // 1000, "the next millisecond: age is the id")
         newer = self.add("high", id="job", text="second", encoding="f32", notify="1")
+        self.open_gate()
         self.assert_newest(older, newer, "second")
 
     def test_the_older_one_in_the_engine(self):
         self.serve(threads=2)
+        self.shut_gate()
         older = self.add(id="job", text=f"{HOLD} first", encoding="f32", notify="1")
-        self.wait_until(lambda: self.fired("slow"), "the older one to be computed")
+        self.wait_until(lambda: self.fired("held"), "the older one to be computed")
         newer = self.add(id="job", text="second", encoding="f32", notify="1")
         self.assertEqual(self.wait_reply("job")["entry"], newer)
+        self.open_gate()
         self.assert_newest(older, newer, "second")

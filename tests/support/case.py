@@ -159,7 +159,14 @@ class SluiceCase(unittest.TestCase):
         is replaced by its token: "slow:{kernel}:900"."""
         tokens = {word: token for token, word in enumerate(model.vocabulary())}
         return {"FAULTY_ENGINE": " ".join(faults).format_map(tokens), "FAULTY_ENGINE_DIM": "64",
-                "FAULTY_ENGINE_LOG": self.path("faults")}
+                "FAULTY_ENGINE_GATE": self.path("gate"), "FAULTY_ENGINE_LOG": self.path("faults")}
+
+    def shut_gate(self):
+        """From now on an engine with the fault `held` stays in a pass with its word until open_gate()."""
+        self.write("gate", "")
+
+    def open_gate(self):
+        os.unlink(self.path("gate"))
 
     def fired(self, kind):
         """Returns how often a fault of these engines has fired, by their own log."""

@@ -9,6 +9,7 @@
  *   nan     the rows with the token come back as NaN, STATUS_NON_FINITE
  *   flaky   like error, in the first `argument` passes only
  *   slow    the pass takes `argument` milliseconds longer
+ *   held    the pass lasts as long as the file is there that FAULTY_ENGINE_GATE names
  *   crowd   STATUS_NO_MEMORY in passes of more than `argument` rows, whatever their tokens (token: 0)
  *   dead    the device of that number (not a token) is lost when it is opened
  * FAULTY_PARSER is a word that kills the process that parses an entry with it (kind: parse).
@@ -148,6 +149,10 @@ static enum status before_pass(const struct fault *fault, const struct engine_ba
     if (strcmp(fault->kind, "slow") == 0) {
         fires("slow", 0);
         pause_ms(fault->argument);
+    }
+    if (strcmp(fault->kind, "held") == 0) {
+        fires("held", 0);
+        while (access(getenv("FAULTY_ENGINE_GATE"), F_OK) == 0) { pause_ms(2); }
     }
     return STATUS_OK;
 }

@@ -1,25 +1,24 @@
 """A case for requests with every field of the protocol: plain XADDs to any class, and an engine that can be held up on
 demand.
 
-The hold-up is a word: a batch that contains it takes HOLD_MS longer, so that requests sent meanwhile find the engine
-busy."""
+While the gate is shut, a batch that contains the word HOLD does not end, so that requests sent meanwhile certainly find
+the engine busy."""
 
 import json
 
 from case import RedisCase
 from vectors import decode_f32
 
-HOLD, HOLD_MS = "kernel", 1500  # the word that holds the engine up; no other text of these tests has it
-FAIL = "music"                  # the word that makes a pass fail, where a test asks for it
+HOLD = "kernel"  # the word that holds the engine up; no other text of these tests has it
+FAIL = "music"   # the word that makes a pass fail, where a test asks for it
 STREAM = {"high": "requests:high", "normal": "requests", "low": "requests:low"}
 
 
 class FeatureCase(RedisCase):
     backoff = ("--backoff-ms", "20", "--backoff-cap-ms", "60")
 
-    def serve(self, *flags, faults=(), hold_ms=HOLD_MS, threads=1):
-        served = self.make_faulty(self.server, "--threads", threads, *self.backoff, *flags,
-                                  faults=[f"slow:{{{HOLD}}}:{hold_ms}", *faults])
+    def serve(self, *flags, faults=(), threads=1):
+        served = self.make_faulty(self.server, "--threads", threads, *self.backoff, *flags, faults=[f"held:{{{HOLD}}}", *faults])
         return served.start().wait_ready(self.client)
 
     def key(self, name):
@@ -68,13 +67,17 @@ class FeatureCase(RedisCase):
         self.client.set(self.key("paused"), "1")
         self.wait_paused(self.client)
 
-    def hold(self, number=0):
-        """Keeps the engine busy from now on, for HOLD_MS."""
-        before = self.fired("slow")
-        id = f"hold-{number}"
-        self.add("high", id=id, text=f"{HOLD} {number}", encoding="f32")
-        self.wait_until(lambda: self.fired("slow") > before, "the engine to be held up")
-        return id
+    def hold(self):
+        """Keeps the engine busy from now on, until open_gate()."""
+        self.shut_gate()
+        self.add("high", id="hold", text=f"{HOLD} it", encoding="f32")
+        self.wait_until(lambda: self.fired("held") > 0, "the engine to be held up")
+        return "hold"
+
+    def come_due(self):
+        """Makes all parked requests due now."""
+        later = self.key("later")
+        self.client.zadd(later, dict.fromkeys(self.client.zrange(later, 0, -1), 1), xx=True)
 
     def wait_order(self, count):
         """The names of the first `count` requests in the results stream `order`: the order in which they ended."""
