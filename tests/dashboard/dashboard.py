@@ -18,7 +18,7 @@ os.environ["SLUICE_BINARY"] = os.path.abspath(os.environ.get("SLUICE_BINARY", os
 from acl import make_user  # noqa: E402
 from browser import Browser, Keys  # noqa: E402
 from http_case import HttpCase  # noqa: E402
-from sentinel import free_port  # noqa: E402
+from ports import free_port  # noqa: E402
 
 TOKEN = "0123456789abcdef"
 HOSTILE = "<img src=x onerror=\"console.error('run')\"><b>bold</b>"

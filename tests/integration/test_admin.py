@@ -22,7 +22,7 @@ from acl import make_user
 from case import SANITIZED, scaled
 from daemon import SOURCE
 from http_case import HttpCase
-from sentinel import free_port
+from ports import free_port
 
 sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
 import blocks  # noqa: E402

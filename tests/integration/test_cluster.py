@@ -6,7 +6,8 @@ import redis
 
 from case import SluiceCase
 from corpus import texts
-from sentinel import TcpRedis, free_port
+from ports import free_port
+from sentinel import TcpRedis
 
 SLOTS = 16384
 

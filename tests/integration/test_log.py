@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from case import SluiceCase
 from corpus import texts
 from http_case import HttpCase
-from sentinel import free_port
+from ports import free_port
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -29,14 +29,12 @@ class Unread(HttpCase):
 
     def unread(self, *flags):
         """Starts a slow daemon with a port that logs into the pipe, and waits until it has joined its queue."""
-        for _ in range(20):
-            self.port = free_port()
-            daemon = self.make_faulty(self.server, "--http", f"127.0.0.1:{self.port}", "--threads", "1", "--max-batch-rows", "4", *flags,
-                                      faults=["slow:2:5"], environment={"FAULTY_ENGINE_LOG": ""}).start(self.writer)
-            self.wait_until(lambda: self.get("/readyz")[0] == 200 or not daemon.running(), "it to be ready")
-            if daemon.running():
-                return daemon
-        raise AssertionError("no port is free")
+        self.port = free_port()
+        daemon = self.make_faulty(self.server, "--http", f"127.0.0.1:{self.port}", "--threads", "1", "--max-batch-rows", "4", *flags,
+                                  faults=["slow:2:5"], environment={"FAULTY_ENGINE_LOG": ""}).start(self.writer)
+        self.wait_until(lambda: self.get("/readyz")[0] == 200 or not daemon.running(), "it to be ready")
+        self.assertTrue(daemon.running())
+        return daemon
 
     def alive(self, daemon):
         return [key for key in self.client.keys(self.sender.key("alive:*")) if f"-{daemon.pid}-".encode() in key]

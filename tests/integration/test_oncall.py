@@ -14,8 +14,9 @@ import process
 import redis
 from case import SluiceCase
 from daemon import BINARY, SOURCE
+from ports import free_port
 from redis_server import append_only, command, connect
-from sentinel import TcpRedis, free_port
+from sentinel import TcpRedis
 
 sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
 import blocks  # noqa: E402

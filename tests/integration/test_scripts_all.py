@@ -13,6 +13,7 @@ import process
 import redis
 from case import SCALE, RedisCase, SluiceCase
 from daemon import SOURCE
+from ports import free_port
 from proxy import split_command
 from redis_server import RedisServer, append_only, connect
 from script_scenes import SCENES
@@ -116,9 +117,9 @@ class AllScripts(RedisCase):
         self.each(check)
 
     def test_cluster(self):
-        server = RedisServer(self.directory, "cluster", aof=None, options=["--cluster-enabled", "yes"])
+        server = RedisServer(self.directory, "cluster", aof=None, options=["--cluster-enabled", "yes", "--cluster-port", str(free_port())])
         self.children.append(server)
-        client = redis.Redis(port=server.start_on_tcp(below=55000))
+        client = redis.Redis(port=server.start_on_tcp())
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         self.wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "the cluster to be up")
         desk = Desk(client)

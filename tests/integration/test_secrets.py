@@ -4,7 +4,7 @@ import os
 
 from case import SluiceCase
 from daemon import BINARY
-from sentinel import free_port
+from ports import free_port
 
 PASSWORD = "s3cret-Passw0rd-xyzzy"
 

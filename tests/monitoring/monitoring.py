@@ -25,7 +25,7 @@ FAKES = os.path.join(os.path.dirname(os.environ["SLUICE_BINARY"]), "tests")
 
 import process  # noqa: E402
 from case import SluiceCase  # noqa: E402
-from sentinel import free_port  # noqa: E402
+from ports import free_port  # noqa: E402
 
 
 def tool(name):

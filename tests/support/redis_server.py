@@ -6,12 +6,12 @@ operator would do it."""
 
 import os
 import signal
-import socket
 import subprocess
 
 import redis
 
 import process
+from ports import free_port
 from waiting import wait_until
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -80,23 +80,12 @@ class RedisServer:
         done = subprocess.run([MEND_AOF, self.directory], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         assert done.returncode == 0, done.stdout.decode()
 
-    def start_on_tcp(self, flag="--port", below=65536):
-        """Starts with a TCP port (or a TLS one: `--tls-port`) beside the socket and returns it. Another process may take a
-        free port first: then it tries again. `below`: a cluster needs a second port, 10,000 above."""
-        options = self.options
-        for _ in range(20):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
-            if port >= below:
-                continue
-            self.options = [*options, flag, str(port), "--bind", "127.0.0.1"]
-            try:
-                self.start()
-                return port
-            except AssertionError:
-                self.cleanup()
-        raise AssertionError("no free TCP port")
+    def start_on_tcp(self, flag="--port"):
+        """Starts with a TCP port (or a TLS one: `--tls-port`) beside the socket and returns it."""
+        port = free_port()
+        self.options += [flag, str(port), "--bind", "127.0.0.1"]
+        self.start()
+        return port
 
     def _answers(self):
         if self.process.poll() is not None:

@@ -2,11 +2,11 @@
 any client would."""
 
 import os
-import socket
 
 import redis
 
 import process
+from ports import free_port
 from redis_server import RedisServer
 from waiting import wait_until
 
@@ -17,12 +17,6 @@ from waiting import wait_until
 # how long it mistrusts itself after the machine was slow.
 BRISK = {"INFO-PERIOD": 100, "PING-PERIOD": 300, "ASK-PERIOD": 100, "ELECTION-TIMEOUT": 1000, "SLAVE-RECONF-TIMEOUT": 1000,
          "TILT-TRIGGER": 2000, "TILT-PERIOD": 1000}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def tls_settings(tls):
@@ -66,15 +60,11 @@ class Sentinel:
         os.mkdir(self.directory)
         self.log = os.path.join(self.directory, "sentinel.log")
         self.name, self.password, self.tls = name, password, tls
-        for _ in range(20):
-            self.port = free_port()
-            self._configure(master, quorum)
-            self.start()
-            if self._up():
-                self.tune(**BRISK)
-                return
-            self.cleanup()
-        raise AssertionError(f"no free port for a sentinel:\n{self.read_log()}")
+        self.port = free_port()
+        self._configure(master, quorum)
+        self.start()
+        wait_until(self._answers, lambda: f"a sentinel; its log:\n{self.read_log()}", timeout=30, ignore=(redis.ConnectionError,))
+        self.tune(**BRISK)
 
     def _configure(self, master, quorum):
         lines = [f"port {0 if self.tls else self.port}", "bind 127.0.0.1", f"dir {self.directory}", f"logfile {self.log}", "daemonize no",
@@ -100,11 +90,9 @@ class Sentinel:
         """Sets periods in ms, by the names of SENTINEL DEBUG."""
         self.client().execute_command("SENTINEL", "DEBUG", *(word for pair in periods.items() for word in pair))
 
-    def _up(self):
-        def answers():
-            return self.process.poll() is not None or self.client().ping()
-        wait_until(answers, "a sentinel", timeout=30, ignore=(redis.ConnectionError,))
-        return self.process.poll() is None
+    def _answers(self):
+        assert self.process.poll() is None, f"a sentinel ended with {self.process.returncode}:\n{self.read_log()}"
+        return self.client().ping()
 
     def client(self):
         encrypted = {"ssl": True, "ssl_ca_certs": self.tls[2]} if self.tls else {}
