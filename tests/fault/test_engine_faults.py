@@ -2,7 +2,11 @@
 request that crashes the worker is poison, and those that only shared its batch get their vectors."""
 # ctest-cost: 25
 
-from case import SOON, RedisCase, SluiceCase, scaled
+import signal
+
+import redis
+
+from case import SOON, RedisCase, SluiceCase
 from corpus import texts
 from history import History
 from producer import Journal
@@ -194,31 +198,38 @@ class EngineFaults(RedisCase):
 
     def test_term_during_a_slow_pass(self):
         """After SIGTERM the worker waits for the batch on the device and writes its reply."""
-        slow = self.serve("slow:{kernel}:1500")
+        slow = self.serve("held:{kernel}")
+        self.shut_gate()
         self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
-        self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
-        self.assertEqual(slow.stop(), 0)
+        self.wait_until(lambda: self.fired("held") == 1, "the slow pass to begin")
+        slow.signal(signal.SIGTERM)
+        self.logged(slow, " draining ")
+        self.assertEqual(self.sender.reply("slow"), {})
+        self.open_gate()
+        self.assertEqual(slow.wait_exit(), 0)
         self.assertEqual(self.sender.reply("slow")[b"status"], b"done")
-        self.finish("slow")
+        self.finish("held")
 
     def test_second_term_during_a_slow_pass(self):
         """After a second SIGTERM the worker does not wait for the device, and the entry goes to another worker."""
-        slow = self.serve("slow:{kernel}:20000")
+        slow = self.serve("held:{kernel}")
+        self.shut_gate()
         self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
-        self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
+        self.wait_until(lambda: self.fired("held") == 1, "the slow pass to begin")
         slow.stop_twice()
         self.assertEqual(self.client.xlen(self.sender.stream), 1)
         self.start_daemon(self.server)
-        self.finish("slow")
+        self.finish("held")
 
     def test_retry_survives_the_worker(self):
         """A parked retry belongs to the queue: the worker that parked it is gone, and another one brings it back."""
-        first = self.serve("error:{kernel}", flags=("--backoff-ms", "1500", "--backoff-cap-ms", "1500"))
+        first = self.serve("error:{kernel}", flags=("--backoff-ms", "600000", "--backoff-cap-ms", "600000"))
         request = self.sender.submit(f"parked {WORD}", id="parked", encoding="json")
         self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "the retry to be parked")
         self.assertEqual(self.client.xlen(self.sender.stream), 0)
         self.assertEqual(first.stop(), 0)
         self.start_daemon(self.server)
+        self.sender.come_due()
         self.finish("error")
         self.assertEqual(decode_f32("json", self.sender.reply(request)[b"embedding"]), self.reference()(f"parked {WORD}"))
         self.assertEqual(self.sender.reply(request)["attempts"], 2)
@@ -227,10 +238,12 @@ class EngineFaults(RedisCase):
         """Parked requests survive, too, because they are in the append-only file."""
         self.server = self.start_redis("durable", aof="always")
         self.client, self.sender = self.server.client(), self.producer(self.server)
-        self.serve("flaky:{kernel}:3", flags=("--backoff-ms", "300", "--backoff-cap-ms", "300"))
-        for number in range(max(3, scaled(3))):
+        self.serve("flaky:{kernel}:3", flags=("--backoff-ms", "600000", "--backoff-cap-ms", "600000"))
+        for number in range(3):
             self.sender.submit(f"{WORD} {number}", id=f"parked-{number}", encoding="f32")
-        self.wait_until(lambda: self.client.zcard(self.sender.key("later")) > 0, "a parked retry")
+        self.wait_until(lambda: self.fired("flaky") == 3 and self.client.zcard(self.sender.key("later")) > 0, "a parked retry")
         self.server.kill()
         self.server.start()
+        self.wait_until(lambda: self.sender.come_due() or self.sender.finished(self.journal.requests.values()), "replies",
+                        ignore=(redis.BusyLoadingError,))
         self.finish("flaky")

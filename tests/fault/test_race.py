@@ -9,10 +9,6 @@ from history import History
 class Race(RedisCase):
     lease_ms = SOON
 
-
-    def slow_daemon(self, ms, fault="slow"):
-        return self.make_faulty(self.server, faults=[f"{fault}:{{kernel}}:{ms}"]).start().wait_ready(self.client)
-
     def take_away(self, entry, name):
         """Transfers the entry to another consumer, as happens when a lease is judged too early, at the worst moment."""
         self.client.xclaim(self.sender.stream, "sluice", name, 0, [entry], justid=True)
@@ -20,7 +16,8 @@ class Race(RedisCase):
     def test_both_compute_and_one_answers(self):
         """Entries are taken from a worker that is computing them; another one reclaims them and computes them as
         well."""
-        first = self.slow_daemon(4000)
+        first = self.make_faulty(self.server, faults=["held:{kernel}"]).start().wait_ready(self.client)
+        self.shut_gate()
         requests = [self.sender.submit(f"the kernel {number}", id=f"raced-{number}", encoding="f32") for number in range(10)]
         self.wait_until(lambda: self.held_by(first, self.client) == len(requests), "all to be taken")
         first.signal(signal.SIGTSTP)  # it continues to compute but reclaims nothing
@@ -29,6 +26,8 @@ class Race(RedisCase):
             # No worker renews the lease of this name, so the other worker reclaims the entry from it.
             self.take_away(request.entries[0], "ghost")
             self.journal.fault("taken away")
+        self.wait_finished(self.sender)
+        self.open_gate()
         self.finish(self.server, self.sender, faults=["taken away"])
         self.assertTrue(first.running() and second.running())
         history = History(self.server.directory, self.queue)

@@ -84,7 +84,7 @@ class Cancel(FeatureCase):
         name = self.add("low", id="job", text=f"fails once with {FAIL}")
         self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked for its second attempt")
         self.hold()
-        self.come_due()
+        self.sender.come_due()
         self.wait_until(lambda: self.client.xlen(self.key("requests:low")), "it to be back in its stream")
         self.cancel(name)
         self.assert_cancelled("job", name)

@@ -305,7 +305,7 @@ class SameId(FeatureCase):
         self.wait_until(lambda: self.client.zcard(self.key("later")), "the older one to be parked")
         newer = self.add(id="job", text="second", encoding="f32", notify="1")
         self.wait_reply("job")
-        self.come_due()
+        self.sender.come_due()
         self.assert_newest(older, newer, "second")
 
     def test_of_several_classes(self):

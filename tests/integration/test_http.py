@@ -302,13 +302,15 @@ class Http(HttpCase):
         self.wait_answer("/healthz", 200)
 
     def test_a_daemon_that_leaves_is_not_ready(self):
-        daemon = self.watched(make=self.make_faulty, faults=["slow:{kernel}:3000"])
+        daemon = self.watched(make=self.make_faulty, faults=["held:{kernel}"])
         self.wait_answer("/readyz", 200)
+        self.shut_gate()
         self.add(1, text="kernel")
-        self.wait_until(lambda: self.fired("slow"), "the slow batch")
+        self.wait_until(lambda: self.fired("held"), "the batch to begin")
         daemon.signal(signal.SIGTERM)
         self.wait_answer("/readyz", 503, "draining")
         self.assertEqual(self.get("/healthz")[0], 200)
+        self.open_gate()
         self.assertEqual(daemon.wait_exit(), 0)
 
     def test_hostile_requests_change_nothing(self):

@@ -37,9 +37,9 @@ class Operations(RedisCase):
         daemons = [self.start_daemon(self.server, *self.brief) for _ in range(4)]
         self.wait_until(lambda: self.housekeeper()[0] == "2", "a housekeeper that may judge")
         self.client.config_resetstat()
-        self.wait_until(lambda: self.calls("hgetall") >= 6, "six pulses of the housekeeper")
+        self.wait_until(lambda: self.calls("hgetall") >= 8, "eight pulses of the housekeeper")
         published, heartbeats = self.calls("hgetall"), self.calls("hset") - self.calls("hgetall")
-        self.assertGreater(heartbeats, 2.5 * published, "the others beat as often")
+        self.assertGreater(heartbeats, 2 * published, "the three others beat as often")
         self.assertLess(self.calls("xinfo|consumers"), 8 * (published + 1), "nobody else looks who is there")
         dead = self.housekeeper()[1]
         next(daemon for daemon in daemons if daemon.worker_name(self.client) == dead).kill()
@@ -93,10 +93,12 @@ class Operations(RedisCase):
             self.assertGreaterEqual(self.sender.reply(request)["done_at"], until)
 
     def test_pause_finishes_what_is_held(self):
-        self.start_daemon(self.server, "--window", "fixed", "--window-ms", "1500")
-        requests = self.sender.submit_many(texts(20))
+        self.make_faulty(self.server, "--threads", "1", faults=["held:{kernel}"]).start().wait_ready(self.client)
+        self.shut_gate()
+        requests = self.sender.submit_many(["kernel", *texts(19)])
         self.wait_until(lambda: self.pending(self.client) == 20, "the worker to hold them")
         self.sluice("pause")
+        self.open_gate()
         self.wait_finished(self.sender, requests)
         self.finish()
 
@@ -279,8 +281,8 @@ class Operations(RedisCase):
     def test_refusals_in_the_log(self):
         """The log has a few refusals a second one by one, and the number of the others."""
         daemon = self.start_daemon(self.server)
-        for _ in range(300):
-            self.sender.submit("", expected="bad_request")
+        for request in self.sender.submit_many([""] * 300):
+            request.expected = "bad_request"
         self.wait_finished(self.sender)
         daemon.stop()
         log = daemon.read_log()

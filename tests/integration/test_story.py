@@ -94,7 +94,8 @@ class Story(RedisCase):
         self.assertIn("due: parked until then, for attempt 1\n", self.get(name))
 
     def test_later_after_a_failure(self):
-        self.make_faulty(self.server, faults=["error:{kernel}"]).start().wait_ready(self.client)
+        backoff = ("--backoff-ms", "600000", "--backoff-cap-ms", "600000")
+        self.make_faulty(self.server, *backoff, faults=["error:{kernel}"]).start().wait_ready(self.client)
         name = self.add(text="the kernel", max_attempts="9")
         self.wait_until(lambda: "later" in self.get(name).splitlines()[0] and self.get(name).find("for attempt 2") > 0, "it to be parked")
 

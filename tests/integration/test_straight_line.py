@@ -198,9 +198,7 @@ class StraightLine(RedisCase):
     def test_fixed_window(self):
         """Requests that arrive within a fixed window share a batch, and an idle engine does not start early."""
         self.serve("--window", "fixed", "--window-ms", "400")
-        requests = []
-        for text in texts(8, seed=5, longest=4):
-            requests.append(self.sender.submit(text))
+        requests = self.sender.submit_many(texts(8, seed=5, longest=4), together=True)
         self.finish()
         for request in requests:
             self.assertGreaterEqual(self.sender.reply(request)["queued_ms"], 300)

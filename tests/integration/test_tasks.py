@@ -130,13 +130,15 @@ class Tasks(RedisCase):
 
     def test_cancelled(self):
         directory, client = self.make_classifier(labels=["a", "b"]), self.server.client()
-        self.make_faulty(self.server, model=directory, faults=["slow:{kernel}:900"],
+        self.make_faulty(self.server, model=directory, faults=["held:{kernel}"],
                          environment={"FAULTY_ENGINE_DIM": "2"}).start().wait_ready(client)
+        self.shut_gate()
         request = self.send("classify", "cancelled", text="kernel")
-        self.wait_until(lambda: self.fired("slow"), "the compute to begin")
+        self.wait_until(lambda: self.fired("held"), "the compute to begin")
         self.sender.cancel(request)
         self.wait_finished(self.sender, [request])
         self.assertEqual(self.sender.reply(request)[b"status"], b"cancelled")
+        self.open_gate()
         self.wait_empty(self.sender)
 
     def test_commands_of_a_producer(self):

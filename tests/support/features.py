@@ -74,11 +74,6 @@ class FeatureCase(RedisCase):
         self.wait_until(lambda: self.fired("held") > 0, "the engine to be held up")
         return "hold"
 
-    def come_due(self):
-        """Makes all parked requests due now."""
-        later = self.key("later")
-        self.client.zadd(later, dict.fromkeys(self.client.zrange(later, 0, -1), 1), xx=True)
-
     def wait_order(self, count):
         """The names of the first `count` requests in the results stream `order`: the order in which they ended."""
         self.wait_until(lambda: self.client.xlen(self.key("results:order")) >= count, f"{count} to end")

@@ -145,6 +145,12 @@ class Producer:
             pipe.hget(self.key(f"reply:{request.id}"), "status")
         return all(status in (b"done", b"error", b"cancelled") for status in pipe.execute())
 
+    def come_due(self):
+        """Makes all parked requests due now. One with a delay of its own is parked again."""
+        names = self.client.zrange(self.key("later"), 0, -1)
+        if names:
+            self.client.zadd(self.key("later"), dict.fromkeys(names, 1), xx=True)
+
     def unfinished(self):
         """The number of entries on the three streams."""
         return sum(self.client.xlen(self.stream_of(level)) for level in ("high", "", "low"))
