@@ -365,18 +365,21 @@ class Ahead(ScriptCase):
         """Returns the ids that `*` generates until that time."""
         given = set()
         while self.now_ms() <= end_ms:
-            pipe = self.client.pipeline(transaction=False)
-            for _ in range(500):
-                pipe.xadd(self.desk.stream(), {"text": "x"})
-            given.update(plain(pipe.execute()))
+            given.update(self.add_many(500))
         return given
+
+    def add_many(self, count):
+        pipe = self.client.pipeline(transaction=False)
+        for _ in range(count):
+            pipe.xadd(self.desk.stream(), {"text": "x"})
+        return plain(pipe.execute())
 
     def test_star_repeats_no_name(self):
         """Neither a moved entry's name nor that of an ended one is repeated: shortly before its ms, the stream's last
         id skips it."""
-        soon = self.now_ms() + 2400
+        soon = self.now_ms() + 4000
         self.add(entry_id=f"{soon}-0", delay="9")
-        names = {f"{soon}-0", *(self.add() for _ in range(200))}
+        names = {f"{soon}-0", *self.add_many(200)}
         self.end(*[f"{soon}-{last}" for last in range(101, 201)])
         while self.mend()[2]:
             pass
@@ -389,12 +392,12 @@ class Ahead(ScriptCase):
 
     def test_star_repeats_no_name_though_the_stream_is_set_back_again(self):
         """While the last id skips a time, another future id is mended."""
-        soon = self.now_ms() + 2400
-        names = {self.add(entry_id=f"{soon}-0"), *(self.add() for _ in range(10))}
+        soon = self.now_ms() + 4000
+        names = {self.add(entry_id=f"{soon}-0"), *self.add_many(10)}
         self.mend()
         self.wait_until(lambda: self.now_ms() > soon - 1900, "it to be near")
         self.mend()
-        ended = [self.add() for _ in range(200)]
+        ended = self.add_many(200)
         self.end(*ended)
         names.update(ended)
         names.add(self.add(entry_id=f"{self.now_ms() + 60000}-0"))
@@ -428,7 +431,7 @@ class Ahead(ScriptCase):
     def test_a_name_of_times_to_come_does_not_shadow(self):
         """It counts from when it was seen: requests sent after that are newer, earlier ones older."""
         now = self.now_ms()
-        for forged in (f"{TO_COME}-0", LAST_ID, f"{now + 5000}-0"):
+        for forged in (f"{TO_COME}-0", LAST_ID, f"{now + 60000}-0"):
             with self.subTest(forged=forged):
                 self.add(entry_id=f"{now - 1000}-0")
                 self.add(entry_id=f"{now}-0")
