@@ -121,8 +121,11 @@ class BulkKill(BulkCase):
             found = {}
             for name in os.listdir(self.directory):
                 path = self.path(name)
-                if path.startswith(output) and os.path.isfile(path):
-                    found[name] = os.stat(path).st_mtime_ns
+                try:
+                    if path.startswith(output) and os.path.isfile(path):
+                        found[name] = os.stat(path).st_mtime_ns
+                except FileNotFoundError:  # it was renamed just now
+                    pass
             return found
         before, changes = stamps(), self.generator.randrange(1, 5)
         child = process.start(self.command(output, *flags), stderr=subprocess.PIPE, env=process.clean_environment())

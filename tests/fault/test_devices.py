@@ -144,10 +144,10 @@ class Devices(RedisCase):
 
     def test_a_hang_on_one_of_two_ends_the_process(self):
         """A hanging thread cannot be recovered, so the watchdog ends the whole process."""
-        served = self.serve("slow:{kernel}:600000", flags=("--compute-timeout-ms", "400"))
+        served = self.serve("slow:{kernel}:600000", flags=("--compute-timeout-ms", "3000"))
         self.sender.submit_many([*self.healthy, f"the {WORD} hangs"], encoding="f32")
         self.assertEqual(served.wait_exit(), 70)
-        self.assertRegex(served.read_log(), r" error compute_hangs queue=test worker=\S+ compute_timeout_ms=400 batches=\d+ message=")
+        self.assertRegex(served.read_log(), r" error compute_hangs queue=test worker=\S+ compute_timeout_ms=3000 batches=\d+ message=")
         self.start_daemon(self.server, "--backend", "null")
         self.wait_finished(self.sender)
         self.journal.faults["slow"] = self.fired("slow")

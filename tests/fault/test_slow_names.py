@@ -33,10 +33,11 @@ class SlowNames(SluiceCase):
 
     def cut(self, queue):
         """Closes the connections of one queue of the daemon."""
-        names = [key.decode().split(":alive:")[1] for key in self.alive(queue)]
-        victims = [c["id"] for c in self.client.client_list() if c["name"] in names]
-        self.assertEqual(len(victims), 2)
-        for victim in victims:
+        def connections():
+            names = [key.decode().split(":alive:")[1] for key in self.alive(queue)]
+            return [c["id"] for c in self.client.client_list() if c["name"] in names]
+        self.wait_until(lambda: len(connections()) == 2, "both connections")  # the lease is there before the second one
+        for victim in connections():
             self.client.client_kill_filter(_id=victim)
 
     def test_other_queues_keep_their_lease(self):

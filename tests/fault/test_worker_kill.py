@@ -5,7 +5,7 @@ worker merely held it."""
 import random
 import time
 
-from case import SOON, RedisCase, scaled
+from case import SOON, RedisCase, SluiceCase, scaled
 from corpus import texts
 
 
@@ -56,6 +56,7 @@ class WorkerKill(RedisCase):
     def test_kill_while_reclaimed_entries_run(self):
         """The worker that has taken over dies, too, again and again, while the suspects run in a group and then alone.
         The group waits in the window, so that the first kill always finds it."""
+        self.lease_ms = SluiceCase.lease_ms  # no worker loses it on a busy machine
         sender = self.producer(self.server)
         window = ("--window", "fixed", "--window-ms", "60000")
         first = self.start_daemon(self.server, *window, model=self.model)
@@ -86,11 +87,12 @@ class WorkerKill(RedisCase):
 
     def test_kill_in_the_window(self):
         """Requests that waited in a dead worker's window are answered by another one, and none is charged."""
+        self.lease_ms = SluiceCase.lease_ms  # no worker loses it on a busy machine
         sender = self.producer(self.server)
         victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", model=self.model)
         sender.submit_many(texts(30, seed=4, longest=4), encoding="f32")  # too few to start a batch, however slow the machine is
         self.wait_until(lambda: self.held_by(victim, self.client) == 30, "all entries to be held")
-        self.assertTrue(self.kill(victim))  # before another worker is there to take them if a busy machine costs the lease
+        self.assertTrue(self.kill(victim))
         self.journal.fault("kill in the window")
         self.start_daemon(self.server, model=self.model)
         self.finish(sender, faults=["kill in the window"])

@@ -12,8 +12,10 @@ import subprocess
 import process
 from bulk_case import DATAERR, FAILED, TEMPFAIL, UNAVAILABLE, BulkCase
 from corpus import texts
-from daemon import BINARY
+from daemon import BINARY, FAULTY
 from vectors import read_npy
+
+WORD = "kernel"  # the word that holds the engine up
 
 
 class GoingOn(BulkCase):
@@ -169,12 +171,16 @@ class GoingOn(BulkCase):
         self.assertEqual(self.content(self.path("a.npy")), self.content(self.path("b.npy")))
 
     def test_ctrl_c_says_how_to_go_on(self):
-        source = self.write("many.txt", "".join(f"{text} {i}\n" for i in range(60) for text in self.batch))
-        child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", self.output,
-                               "--progress", "json", "--look-ahead", "2000"], stderr=subprocess.PIPE, env=process.clean_environment())
-        self.wait_until(lambda: child.poll() is not None or (os.path.exists(self.output) and os.path.getsize(self.output) > 10000),
-                        "some rows")
+        lines = [f"{text.replace(WORD, 'music')} {i}\n" for i in range(60) for text in self.batch]
+        lines[12345] = WORD + "\n"
+        source = self.write("many.txt", "".join(lines))
+        self.shut_gate()
+        child = process.start([FAULTY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", self.output,
+                               "--progress", "json", "--look-ahead", "2000"], stderr=subprocess.PIPE,
+                              env=process.clean_environment(self.faulty_engine(f"held:{{{WORD}}}")))
+        self.wait_until(lambda: child.poll() is not None or self.fired("held"), "the word's turn to come")
         child.send_signal(signal.SIGINT)
+        self.open_gate()
         said = child.communicate()[1].decode()
         self.assertEqual(child.returncode, TEMPFAIL, said)
         self.assertIn("rerunning the command resumes", said)

@@ -27,10 +27,10 @@ class Unread(HttpCase):
         self.addCleanup(os.close, self.writer)
         fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, 4096)
 
-    def unread(self, *flags):
+    def unread(self):
         """Starts a slow daemon with a port that logs into the pipe, and waits until it has joined its queue."""
         self.port = free_port()
-        daemon = self.make_faulty(self.server, "--http", f"127.0.0.1:{self.port}", "--threads", "1", "--max-batch-rows", "4", *flags,
+        daemon = self.make_faulty(self.server, "--http", f"127.0.0.1:{self.port}", "--threads", "1", "--max-batch-rows", "4",
                                   faults=["slow:2:5"], environment={"FAULTY_ENGINE_LOG": ""}).start(self.writer)
         self.wait_until(lambda: self.get("/readyz")[0] == 200 or not daemon.running(), "it to be ready")
         self.assertTrue(daemon.running())
@@ -64,7 +64,7 @@ class Unread(HttpCase):
         return got
 
     def test_a_reader_that_stops_stops_nobody(self):
-        daemon = self.unread("--lease-ms", "1500")
+        daemon = self.unread()
         name = self.alive(daemon)
         self.drop_lines(daemon)
         self.assertEqual(self.alive(daemon), name, "the lease was never lost")

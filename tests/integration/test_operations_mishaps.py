@@ -95,8 +95,6 @@ class WrongTypes(RedisCase):
 class Clocks(SluiceCase):
     """The clock of Redis' machine, or of a worker's, is set while requests are processed."""
 
-    lease_ms = 2000
-
     def setUp(self):
         super().setUp()
         self.assertTrue(os.path.exists(SHIM), f"{SHIM} is not built")
