@@ -1,0 +1,352 @@
+/* The lexer ends where the body stops being UTF-8, so a bad byte is an error at the very end of what the lexer sees. */
+#include "gateway/body.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/utf8.h"
+
+enum { NO_INDEX = -1 };
+
+struct reader {
+    struct lexer lexer;
+    const char *body, *end; /* the end of the body, which is not UTF-8 from lexer.end on */
+    const struct member *member;
+    long index;    /* of the element that is read; NO_INDEX: none */
+    uint64_t seen; /* as call->given, with those that are null */
+    struct call *call;
+    struct fault *fault;
+};
+
+/* Fails with a message about the member, and the element, that is being read. */
+static bool fail_member(struct reader *reader, const char *what)
+{
+    const struct dialect *dialect = reader->call->dialect;
+    bool bad_bytes = reader->lexer.at == reader->lexer.end && reader->lexer.end < reader->end;
+    if (bad_bytes) { what = "not UTF-8"; }
+    if (!reader->member) {
+        return fault_set(reader->fault, dialect, FAULT_BAD_REQUEST, NULL, "the body: %s, at byte %zu", what,
+                         (size_t)(reader->lexer.at - reader->body));
+    }
+    const char *name = reader->member->name;
+    if (reader->index != NO_INDEX) {
+        return fault_set(reader->fault, dialect, FAULT_BAD_REQUEST, name, "%s[%ld]: %s", name, reader->index, what);
+    }
+    return fault_set(reader->fault, dialect, FAULT_BAD_REQUEST, name, "%s: %s", name, what);
+}
+
+static bool fail_memory(struct reader *reader)
+{
+    return fault_set(reader->fault, reader->call->dialect, FAULT_UNAVAILABLE, NULL, "no memory for the request");
+}
+
+/* Reads a string after its opening quote and checks it. Shapes: as lexer_string; `*escaped`: it is to be decoded. */
+static bool read_string(struct reader *reader, struct slice *string, bool *escaped)
+{
+    if (!lexer_string(&reader->lexer, &string->bytes, &string->length)) {
+        return fail_member(reader, "not a JSON string (a control character, an unknown escape, or no end)");
+    }
+    const char *escape = memchr(string->bytes, '\\', string->length);
+    *escaped = escape != NULL;
+    struct lexer inner = {escape, string->bytes + string->length};
+    while (inner.at) {
+        char utf8[4];
+        size_t length;
+        inner.at++;
+        enum json_escape read = lexer_read_escape(&inner, utf8, &length);
+        if (read != JSON_ESCAPE_OK) {
+            return fail_member(reader, read == JSON_ESCAPE_HALF ? "half a surrogate pair" : "not an escape of JSON");
+        }
+        inner.at = memchr(inner.at, '\\', (size_t)(inner.end - inner.at));
+    }
+    return true;
+}
+
+/* Reads a string that is used decoded. Its bytes stay in the body if it has no escapes. */
+static bool read_decoded(struct reader *reader, struct slice *string)
+{
+    bool escaped;
+    if (!read_string(reader, string, &escaped)) { return false; }
+    if (!escaped) { return true; }
+    struct buffer *decoded = &reader->call->decoded;
+    size_t start = decoded->length;
+    /* All decoded strings together are shorter than the body, so this memory never moves. */
+    if (!decoded->data && !buffer_reserve(decoded, (size_t)(reader->end - reader->body))) {
+        return fail_memory(reader);
+    }
+    bool whole = buffer_json_decode(decoded, string->bytes, string->length);
+    *string = (struct slice){decoded->data + start, decoded->length - start};
+    return whole || fail_member(reader, "not a JSON string");
+}
+
+/* Reads one text and adds it to the call. */
+static bool add_text(struct reader *reader)
+{
+    struct call *call = reader->call;
+    struct slice text;
+    bool escaped;
+    if (!read_string(reader, &text, &escaped)) { return false; }
+    if (text.length == 0) { return fail_member(reader, "must not be empty"); }
+    uint32_t count = call->text_count;
+    if ((count & (count - 1)) == 0) { /* room doubles */
+        struct slice *texts = realloc(call->texts, (count > 0 ? 2 * (size_t)count : 1) * sizeof *texts);
+        if (!texts) { return fail_memory(reader); }
+        call->texts = texts;
+    }
+    call->texts[count] = (struct slice){text.bytes - 1, text.length + 2};
+    call->text_count++;
+    return true;
+}
+
+/* Reads {"text": "..."}, whose other members are skipped. */
+static bool add_document(struct reader *reader)
+{
+    struct lexer *lexer = &reader->lexer;
+    uint32_t before = reader->call->text_count;
+    lexer_skip_space(lexer);
+    if (!lexer_take(lexer, '}')) {
+        do {
+            struct slice name;
+            bool escaped;
+            lexer_skip_space(lexer);
+            if (!lexer_take(lexer, '"')) { return fail_member(reader, "not JSON"); }
+            if (!read_string(reader, &name, &escaped)) { return false; }
+            lexer_skip_space(lexer);
+            if (!lexer_take(lexer, ':')) { return fail_member(reader, "not JSON"); }
+            lexer_skip_space(lexer);
+            if (name.length == 4 && memcmp(name.bytes, "text", 4) == 0) {
+                if (reader->call->text_count > before) { return fail_member(reader, "has `text` more than once"); }
+                if (!lexer_take(lexer, '"')) { return fail_member(reader, "its `text` must be a string"); }
+                if (!add_text(reader)) { return false; }
+            } else if (!lexer_value(lexer, 3)) {
+                return fail_member(reader, "not JSON, or nested too deeply");
+            }
+            lexer_skip_space(lexer);
+        } while (lexer_take(lexer, ','));
+        if (!lexer_take(lexer, '}')) { return fail_member(reader, "not JSON"); }
+    }
+    return reader->call->text_count > before || fail_member(reader, "an object without `text`");
+}
+
+static bool fail_text(struct reader *reader)
+{
+    bool number = reader->lexer.at < reader->lexer.end && memchr("-0123456789[", *reader->lexer.at, 12);
+    if (number && reader->member->kind == MEMBER_INPUT && reader->call->dialect->faults == &openai_faults) {
+        return fail_member(reader, "token ids are ids of another model's vocabulary; send texts"
+                                   " (LangChain: OpenAIEmbeddings(..., check_embedding_ctx_length=False))");
+    }
+    return fail_member(reader, "must be a string");
+}
+
+static bool read_texts(struct reader *reader)
+{
+    struct lexer *lexer = &reader->lexer;
+    const struct member *member = reader->member;
+    if (member->kind == MEMBER_INPUT && lexer_take(lexer, '"')) {
+        reader->call->single = true;
+        return add_text(reader);
+    }
+    if (!lexer_take(lexer, '[')) {
+        return fail_member(reader, member->kind == MEMBER_INPUT ? "must be a string or a list of strings"
+                                                                : "must be a list of strings");
+    }
+    lexer_skip_space(lexer);
+    if (lexer_take(lexer, ']')) { return fail_member(reader, "must not be empty"); }
+    for (reader->index = 0;; reader->index++) {
+        lexer_skip_space(lexer);
+        if (reader->index == CALL_TEXTS_MAX) {
+            reader->index = NO_INDEX;
+            return fault_set(reader->fault, reader->call->dialect, FAULT_TOO_LARGE, member->name,
+                             "%s: more than %d texts", member->name, CALL_TEXTS_MAX);
+        }
+        if (lexer_take(lexer, '"')) {
+            if (!add_text(reader)) { return false; }
+        } else if (member->kind == MEMBER_DOCUMENTS && lexer_take(lexer, '{')) {
+            if (!add_document(reader)) { return false; }
+        } else {
+            return fail_text(reader);
+        }
+        lexer_skip_space(lexer);
+        if (lexer_take(lexer, ']')) { return true; }
+        if (!lexer_take(lexer, ',')) { return fail_member(reader, "not JSON: a comma or ] is missing after it"); }
+    }
+}
+
+static bool read_count(struct reader *reader, uint32_t *count)
+{
+    const char *start = reader->lexer.at;
+    uint64_t number = 0;
+    bool whole = lexer_scalar(&reader->lexer) && decimal_parse(start, (size_t)(reader->lexer.at - start), &number) &&
+                 number <= INT32_MAX;
+    *count = (uint32_t)number;
+    return (whole && number > 0) || fail_member(reader, "must be a whole number from 1 on");
+}
+
+static bool read_flag(struct reader *reader, signed char *flag)
+{
+    const char *start = reader->lexer.at;
+    bool read = lexer_scalar(&reader->lexer) && (*start == 't' || *start == 'f');
+    if (read) { *flag = *start == 't'; }
+    return read || fail_member(reader, "must be true or false");
+}
+
+static bool fail_word(struct reader *reader)
+{
+    char what[256] = "must be ";
+    for (int i = 0; reader->member->words[i]; i++) {
+        size_t length = strlen(what);
+        snprintf(what + length, sizeof what - length, "%s'%s'", i > 0 ? " or " : "", reader->member->words[i]);
+    }
+    return fail_member(reader, what);
+}
+
+static bool read_word(struct reader *reader, unsigned *bits)
+{
+    struct slice word;
+    if (!lexer_take(&reader->lexer, '"')) { return fail_word(reader); }
+    if (!read_decoded(reader, &word)) { return false; }
+    for (int i = 0; reader->member->words[i]; i++) {
+        const char *known = reader->member->words[i];
+        if (strlen(known) == word.length && memcmp(known, word.bytes, word.length) == 0) {
+            *bits |= 1u << i;
+            return true;
+        }
+    }
+    return fail_word(reader);
+}
+
+static bool read_words(struct reader *reader, unsigned *bits)
+{
+    struct lexer *lexer = &reader->lexer;
+    if (!lexer_take(lexer, '[')) { return fail_member(reader, "must be a list"); }
+    reader->index = 0;
+    do {
+        lexer_skip_space(lexer);
+        if (!read_word(reader, bits)) { return false; }
+        lexer_skip_space(lexer);
+        reader->index++;
+    } while (lexer_take(lexer, ','));
+    return lexer_take(lexer, ']') || fail_member(reader, "not JSON");
+}
+
+static bool read_text_or_name(struct reader *reader, struct slice *text)
+{
+    bool name = reader->member->kind == MEMBER_NAME;
+    if (!lexer_take(&reader->lexer, '"')) { return fail_member(reader, "must be a string"); }
+    if (!read_decoded(reader, text)) { return false; }
+    if (name && text->length > CALL_NAME_MAX) { return fail_member(reader, "longer than any name"); }
+    return name || text->length > 0 || fail_member(reader, "must not be empty");
+}
+
+static bool read_refused(struct reader *reader)
+{
+    const char *start = reader->lexer.at;
+    if (!lexer_value(&reader->lexer, 1)) { return fail_member(reader, "not JSON, or nested too deeply"); }
+    return *start == 'f' || fail_member(reader, "not supported by this server");
+}
+
+/* Reads the value of a known member. */
+static bool read_member(struct reader *reader)
+{
+    const struct member *member = reader->member;
+    void *at = (char *)reader->call + member->offset;
+    switch (member->kind) {
+    case MEMBER_INPUT:
+    case MEMBER_TEXTS:
+    case MEMBER_DOCUMENTS:
+        return read_texts(reader);
+    case MEMBER_STRING:
+    case MEMBER_NAME:
+        return read_text_or_name(reader, at);
+    case MEMBER_COUNT:
+        return read_count(reader, at);
+    case MEMBER_FLAG:
+        return read_flag(reader, at);
+    case MEMBER_WORD:
+        return read_word(reader, at);
+    case MEMBER_WORDS:
+        return read_words(reader, at);
+    default:
+        return read_refused(reader);
+    }
+}
+
+static bool is_null(const struct lexer *lexer)
+{
+    return lexer->end - lexer->at >= 4 && memcmp(lexer->at, "null", 4) == 0;
+}
+
+/* Reads a member of the body after its opening quote. */
+static bool read_pair(struct reader *reader)
+{
+    struct lexer *lexer = &reader->lexer;
+    struct call *call = reader->call;
+    const struct dialect *dialect = call->dialect;
+    struct slice name;
+    if (!read_decoded(reader, &name)) { return false; }
+    lexer_skip_space(lexer);
+    if (!lexer_take(lexer, ':')) { return fail_member(reader, "not JSON"); }
+    lexer_skip_space(lexer);
+    size_t i = 0;
+    while (i < dialect->member_count && (strlen(dialect->members[i].name) != name.length ||
+                                         memcmp(dialect->members[i].name, name.bytes, name.length) != 0)) {
+        i++;
+    }
+    if (i == dialect->member_count) {
+        return lexer_value(lexer, 1) || fail_member(reader, "not JSON, or nested too deeply");
+    }
+    reader->member = &dialect->members[i];
+    reader->index = NO_INDEX;
+    if ((reader->seen >> i & 1) != 0) { return fail_member(reader, "given more than once"); }
+    reader->seen |= (uint64_t)1 << i;
+    if (is_null(lexer) && !reader->member->required) {
+        lexer->at += 4;
+    } else if (read_member(reader)) {
+        call->given |= (uint64_t)1 << i;
+    } else {
+        return false;
+    }
+    reader->member = NULL;
+    reader->index = NO_INDEX;
+    return true;
+}
+
+static bool read_object(struct reader *reader)
+{
+    struct lexer *lexer = &reader->lexer;
+    lexer_skip_space(lexer);
+    if (!lexer_take(lexer, '{')) { return fail_member(reader, "not a JSON object"); }
+    lexer_skip_space(lexer);
+    if (!lexer_take(lexer, '}')) {
+        do {
+            lexer_skip_space(lexer);
+            if (!lexer_take(lexer, '"')) { return fail_member(reader, "not JSON"); }
+            if (!read_pair(reader)) { return false; }
+            lexer_skip_space(lexer);
+        } while (lexer_take(lexer, ','));
+        if (!lexer_take(lexer, '}')) { return fail_member(reader, "not JSON"); }
+    }
+    lexer_skip_space(lexer);
+    return lexer->at == reader->end || fail_member(reader, "bytes after the JSON object");
+}
+
+bool body_read(const char *body, size_t length, struct call *call, struct fault *fault)
+{
+    if (!body) { body = ""; } /* of length 0 */
+    struct reader reader = {.lexer = {body, body + utf8_valid_prefix(body, length)},
+                            .body = body,
+                            .end = body + length,
+                            .index = NO_INDEX,
+                            .call = call,
+                            .fault = fault};
+    if (!read_object(&reader)) { return false; }
+    for (size_t i = 0; i < call->dialect->member_count; i++) {
+        const struct member *member = &call->dialect->members[i];
+        if (member->required && (call->given >> i & 1) == 0) {
+            return fault_set(fault, call->dialect, FAULT_BAD_REQUEST, member->name, "%s: missing", member->name);
+        }
+    }
+    return true;
+}

@@ -1,0 +1,154 @@
+/* The dialects of HTTP: what a body asks of a queue, and how the answer looks. Pure functions, no I/O.
+ *
+ * A dialect is one file with its table of members and the functions that write its answers, and a row in dialect.c. */
+#ifndef GATEWAY_DIALECT_H
+#define GATEWAY_DIALECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/err.h"
+#include "schedule/request.h"
+
+enum {
+    CALL_TEXTS_MAX = 2048, /* texts of a call: the limit of OpenAI's own server */
+    CALL_NAME_MAX = 256,   /* bytes of a model's or a prompt's name */
+};
+
+/* Bytes that somebody else owns; none: {NULL, 0}. */
+struct slice {
+    const char *bytes;
+    size_t length;
+};
+
+/* Forms of vectors in an answer, as bits; 0: the dialect's usual one. */
+enum { FORM_FLOAT = 1, FORM_BASE64 = 2 };
+
+/* What a body asks of a queue, whatever its dialect. Slices lie in the body, which outlives the call, or in
+ * `decoded`. */
+struct call {
+    const struct dialect *dialect;
+    enum request_task task;
+    struct slice *texts; /* [text_count] JSON strings with their quotes: strict JSON, UTF-8, not empty */
+    uint32_t text_count;
+    bool single;                /* the text was not in a list: so is the answer, where the dialect makes a difference */
+    struct slice model, prompt; /* names, decoded; none: not given */
+    struct slice query;         /* decoded; TASK_RERANK has one */
+    uint32_t dims, top_n;       /* 0: not given */
+    signed char normalize, truncate; /* -1: not given */
+    signed char raw, return_texts;   /* 0 or 1 */
+    unsigned forms;
+    uint64_t given;        /* by number in the dialect's table: the members that the body has */
+    struct buffer decoded; /* strings that had escapes; its memory does not move */
+};
+
+/* Releases the memory of a call. */
+void call_free(struct call *call);
+
+/* Kinds of faults; the table in dialect.c has the status and the names of each. */
+enum fault_kind {
+    FAULT_BAD_REQUEST,
+    FAULT_TOO_LONG,  /* a text has more tokens than the model takes */
+    FAULT_TOO_LARGE, /* too many bytes or texts */
+    FAULT_NO_KEY,
+    FAULT_FORBIDDEN,
+    FAULT_NOT_FOUND,
+    FAULT_NO_MODEL,
+    FAULT_WRONG_TASK, /* the model does something else */
+    FAULT_CANCELLED,
+    FAULT_POISON, /* it has crashed workers: a client must not send it again */
+    FAULT_EXPIRED,
+    FAULT_QUEUE_FULL,
+    FAULT_RATE_LIMIT,
+    FAULT_BACKEND, /* its run has failed, on several attempts */
+    FAULT_UNAVAILABLE,
+    FAULT_KINDS
+};
+
+/* An error answer. */
+struct fault {
+    enum fault_kind kind;
+    int status;              /* of HTTP */
+    const char *type;        /* in the words of the dialect */
+    const char *code;        /* "model_not_found"; for OpenAI's dialect */
+    const char *param;       /* the member that is wrong; NULL: none */
+    unsigned retry_after_ms; /* 0: not known */
+    char message[512];       /* UTF-8 */
+};
+
+/* Fills a fault for people who speak a dialect; NULL: OpenAI's. Returns false, for the callers' own return. */
+bool fault_set(struct fault *fault, const struct dialect *dialect, enum fault_kind kind, const char *param,
+               const char *format, ...) PRINTF_LIKE(5, 6);
+
+/* Fills the fault for a reply `error` of a queue: its code, its message and its info. The request had the call's texts
+ * from number `first` on; the message names the text and the member as the caller wrote them. A code that this version
+ * does not know counts as `internal`, and `cancelled` is one, too. */
+void fault_from_reply(struct fault *fault, const struct call *call, struct slice code, struct slice message,
+                      struct slice info, uint32_t first);
+
+/* Appends the headers of a fault, as whole lines: Retry-After, where it is known. */
+void fault_put_headers(const struct fault *fault, struct buffer *headers);
+
+/* The result of a call. */
+struct answer {
+    const float *vectors; /* [text_count, dim], TASK_EMBED */
+    const float *scores;  /* [text_count], TASK_RERANK, in the order of the texts */
+    struct slice labels;  /* TASK_CLASSIFY: JSON, an array with an array for each text: docs/protocol.md, Results */
+    uint32_t dim;
+    uint64_t tokens;   /* of all texts together */
+    const char *model; /* the published name */
+    const char *request_id;
+};
+
+/* How a dialect's errors look. */
+struct fault_style {
+    void (*put)(const struct fault *fault, struct buffer *to);
+    struct {
+        int status;
+        const char *type;
+    } kinds[FAULT_KINDS];
+};
+extern const struct fault_style openai_faults, tei_faults, cohere_faults;
+
+/* A path to which bodies are posted. */
+struct dialect {
+    const char *path;
+    enum request_task task;
+    const struct member *members; /* gateway/body.h */
+    size_t member_count;
+    bool (*finish)(struct call *call, struct fault *fault); /* the last checks and defaults; NULL: none */
+    void (*render)(const struct call *call, const struct answer *answer, struct buffer *to);
+    const struct fault_style *faults;
+};
+
+extern const struct dialect openai_embeddings;
+
+/* All dialects; [dialect_count]. */
+extern const struct dialect *const dialects[];
+extern const size_t dialect_count;
+
+/* The dialect of a path; NULL: none. */
+const struct dialect *dialect_find(const char *path);
+
+/* Reads a body. Owns: the caller ends the call with call_free, also after an error; the body must outlive it. False:
+ * the fault says why. Thread: any. */
+MUST_CHECK bool dialect_parse(const struct dialect *dialect, const char *body, size_t length, struct call *call,
+                              struct fault *fault);
+
+/* Appends the body of an answer. The buffer is broken if memory ran out. */
+void dialect_render(const struct call *call, const struct answer *answer, struct buffer *to);
+
+/* Appends the body of a fault; NULL: in OpenAI's dialect. */
+void dialect_render_fault(const struct dialect *dialect, const struct fault *fault, struct buffer *to);
+
+/* --- For the dialects' own files --- */
+
+/* The number of documents that an answer has. */
+uint32_t answer_top(const struct call *call);
+
+/* Appends vector `i` as an array of numbers, with the digits of the workers' own JSON, or as a string of base64. */
+void answer_put_vector(const struct answer *answer, uint32_t i, bool base64, struct buffer *to);
+
+#endif
