@@ -130,6 +130,18 @@ static bool add_document(struct reader *reader)
     return reader->call->text_count > before || fail_member(reader, "an object without `text`");
 }
 
+/* Reads [a text] after its opening bracket, as TEI's /predict takes a text; two would be a pair. */
+static bool add_sequence(struct reader *reader)
+{
+    struct lexer *lexer = &reader->lexer;
+    lexer_skip_space(lexer);
+    if (!lexer_take(lexer, '"')) { return fail_member(reader, "must be a list of one string"); }
+    if (!add_text(reader)) { return false; }
+    lexer_skip_space(lexer);
+    return lexer_take(lexer, ']') ||
+           fail_member(reader, "pairs are not supported: a list of texts is [[\"a\"],[\"b\"]]");
+}
+
 static bool fail_text(struct reader *reader)
 {
     bool number = reader->lexer.at < reader->lexer.end && memchr("-0123456789[", *reader->lexer.at, 12);
@@ -137,22 +149,27 @@ static bool fail_text(struct reader *reader)
         return fail_member(reader, "token ids are ids of another model's vocabulary; send texts"
                                    " (LangChain: OpenAIEmbeddings(..., check_embedding_ctx_length=False))");
     }
-    return fail_member(reader, "must be a string");
+    return fail_member(reader,
+                       reader->member->kind == MEMBER_SEQUENCES ? "must be a list of one string" : "must be a string");
 }
 
 static bool read_texts(struct reader *reader)
 {
     struct lexer *lexer = &reader->lexer;
     const struct member *member = reader->member;
-    if (member->kind == MEMBER_INPUT && lexer_take(lexer, '"')) {
+    bool one = member->kind == MEMBER_INPUT || member->kind == MEMBER_SEQUENCES; /* it may be one text */
+    if (one && lexer_take(lexer, '"')) {
         reader->call->single = true;
         return add_text(reader);
     }
     if (!lexer_take(lexer, '[')) {
-        return fail_member(reader, member->kind == MEMBER_INPUT ? "must be a string or a list of strings"
-                                                                : "must be a list of strings");
+        return fail_member(reader, one ? "must be a string or a list of strings" : "must be a list of strings");
     }
     lexer_skip_space(lexer);
+    if (member->kind == MEMBER_SEQUENCES && lexer->at < lexer->end && *lexer->at == '"') {
+        reader->call->single = true;
+        return add_sequence(reader);
+    }
     if (lexer_take(lexer, ']')) { return fail_member(reader, "must not be empty"); }
     for (reader->index = 0;; reader->index++) {
         lexer_skip_space(lexer);
@@ -161,7 +178,9 @@ static bool read_texts(struct reader *reader)
             return fault_set(reader->fault, reader->call->dialect, FAULT_TOO_LARGE, member->name,
                              "%s: more than %d texts", member->name, CALL_TEXTS_MAX);
         }
-        if (lexer_take(lexer, '"')) {
+        if (member->kind == MEMBER_SEQUENCES && lexer_take(lexer, '[')) {
+            if (!add_sequence(reader)) { return false; }
+        } else if (member->kind != MEMBER_SEQUENCES && lexer_take(lexer, '"')) {
             if (!add_text(reader)) { return false; }
         } else if (member->kind == MEMBER_DOCUMENTS && lexer_take(lexer, '{')) {
             if (!add_document(reader)) { return false; }
@@ -252,9 +271,11 @@ static bool read_member(struct reader *reader)
 {
     const struct member *member = reader->member;
     void *at = (char *)reader->call + member->offset;
+    unsigned unused = 0;
     switch (member->kind) {
     case MEMBER_INPUT:
     case MEMBER_TEXTS:
+    case MEMBER_SEQUENCES:
     case MEMBER_DOCUMENTS:
         return read_texts(reader);
     case MEMBER_STRING:
@@ -266,6 +287,8 @@ static bool read_member(struct reader *reader)
         return read_flag(reader, at);
     case MEMBER_WORD:
         return read_word(reader, at);
+    case MEMBER_CHECKED:
+        return read_word(reader, &unused);
     case MEMBER_WORDS:
         return read_words(reader, at);
     default:

@@ -9,6 +9,7 @@
 enum member_kind {
     MEMBER_INPUT,     /* a text or a list of texts */
     MEMBER_TEXTS,     /* a list of texts */
+    MEMBER_SEQUENCES, /* a text, [a text], or a list of such lists; a list of two would be a pair, which is refused */
     MEMBER_DOCUMENTS, /* a list of texts, or of objects with a member `text` */
     MEMBER_STRING,    /* a text, decoded, at `offset` */
     MEMBER_NAME,      /* the same, at most CALL_NAME_MAX bytes; may be empty, as if it were not given */
@@ -16,6 +17,7 @@ enum member_kind {
     MEMBER_FLAG,      /* true or false, at `offset` */
     MEMBER_WORD,      /* one of `words`: its number in the list as a bit, at `offset` */
     MEMBER_WORDS,     /* a list of them */
+    MEMBER_CHECKED,   /* one of `words`, which all mean the same to us: nothing is kept */
     MEMBER_REFUSED,   /* would change the result and is not supported: only null and false are taken */
 };
 
@@ -26,7 +28,7 @@ enum { MEMBER_WORDS_MAX = 8 };
 struct member {
     const char *name;
     enum member_kind kind;
-    size_t offset; /* in struct call, of slice, uint32_t, signed char or unsigned */
+    size_t offset; /* in struct call, of a slice, uint32_t, signed char or unsigned */
     const char *words[MEMBER_WORDS_MAX + 1];
     bool required;
 };

@@ -12,7 +12,7 @@
 #include "schedule/encodings.h"
 
 /* The table. To add a dialect: its row here. */
-const struct dialect *const dialects[] = {&openai_embeddings};
+const struct dialect *const dialects[] = {&openai_embeddings, &tei_root, &tei_embed, &tei_rerank, &tei_predict};
 const size_t dialect_count = sizeof dialects / sizeof dialects[0];
 
 const struct dialect *dialect_find(const char *path)
@@ -47,6 +47,12 @@ void dialect_render(const struct call *call, const struct answer *answer, struct
 uint32_t answer_top(const struct call *call)
 {
     return call->top_n > 0 && call->top_n < call->text_count ? call->top_n : call->text_count;
+}
+
+void answer_put_float(float value, struct buffer *to)
+{
+    char text[FLOAT_TEXT_MAX];
+    buffer_append(to, text, float_text_put(text, value));
 }
 
 void answer_put_vector(const struct answer *answer, uint32_t i, bool base64, struct buffer *to)
@@ -134,7 +140,9 @@ static enum fault_kind kind_of_code(struct slice code)
 static const char *member_at(const struct dialect *dialect, size_t offset)
 {
     for (size_t i = 0; i < dialect->member_count; i++) {
-        if (dialect->members[i].offset == offset) { return dialect->members[i].name; }
+        if (dialect->members[i].offset == offset && dialect->members[i].kind < MEMBER_CHECKED) {
+            return dialect->members[i].name;
+        }
     }
     return NULL;
 }

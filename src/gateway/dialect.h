@@ -123,7 +123,7 @@ struct dialect {
     const struct fault_style *faults;
 };
 
-extern const struct dialect openai_embeddings;
+extern const struct dialect openai_embeddings, tei_root, tei_embed, tei_rerank, tei_predict;
 
 /* All dialects; [dialect_count]. */
 extern const struct dialect *const dialects[];
@@ -147,6 +147,9 @@ void dialect_render_fault(const struct dialect *dialect, const struct fault *fau
 
 /* The number of documents that an answer has. */
 uint32_t answer_top(const struct call *call);
+
+/* Appends a score or another float, with the digits of the workers' own JSON. */
+void answer_put_float(float value, struct buffer *to);
 
 /* Appends vector `i` as an array of numbers, with the digits of the workers' own JSON, or as a string of base64. */
 void answer_put_vector(const struct answer *answer, uint32_t i, bool base64, struct buffer *to);

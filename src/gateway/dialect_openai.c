@@ -56,7 +56,7 @@ static const struct member members[] = {
     {"prompt_name", MEMBER_NAME, offsetof(struct call, prompt)},
     /* Voyage's clients */
     {"output_dimension", MEMBER_COUNT, offsetof(struct call, dims)},
-    {"output_dtype", MEMBER_WORD, offsetof(struct call, forms), {"float"}},
+    {"output_dtype", MEMBER_CHECKED, 0, {"float"}},
     {"truncation", MEMBER_FLAG, offsetof(struct call, truncate)},
     /* Jina's, vLLM's */
     {"late_chunking", MEMBER_REFUSED},

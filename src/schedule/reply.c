@@ -17,12 +17,6 @@
 
 /* --- The JSON of a text and its score --- */
 
-/* An output with its index. */
-struct scored {
-    uint32_t index;
-    float score;
-};
-
 static int best_first(const void *left, const void *right)
 {
     const struct scored *a = left, *b = right;
@@ -30,9 +24,7 @@ static int best_first(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
-/* Sorts scores, best first. Owns: the caller frees it. NULL when memory ran out; `to` is then broken, as if it could
- * not grow. */
-static struct scored *sort_scores(const float *scores, uint32_t count, struct buffer *to)
+struct scored *reply_sort_scores(const float *scores, uint32_t count, struct buffer *to)
 {
     struct scored *sorted = malloc(count * sizeof *sorted);
     for (uint32_t i = 0; sorted && i < count; i++) { sorted[i] = (struct scored){i, scores[i]}; }
@@ -56,7 +48,7 @@ void reply_put_score(struct buffer *to, uint64_t index, float score)
 
 void reply_put_labels(struct buffer *to, const struct model_head *head, const float *scores)
 {
-    struct scored *sorted = sort_scores(scores, head->labels, to);
+    struct scored *sorted = reply_sort_scores(scores, head->labels, to);
     for (uint32_t i = 0; sorted && i < head->labels; i++) {
         const char *name = head->names[sorted[i].index];
         buffer_string(to, i == 0 ? "[{\"label\":" : ",{\"label\":");
@@ -106,7 +98,7 @@ static size_t top_room(const struct request *request)
 
 static void put_top(struct buffer *to, const struct request *request)
 {
-    struct scored *sorted = sort_scores(request->rows[0].output, request->row_count, to);
+    struct scored *sorted = reply_sort_scores(request->rows[0].output, request->row_count, to);
     buffer_string(to, "[");
     for (uint32_t i = 0; sorted && i < top_count(request); i++) {
         if (i > 0) { buffer_string(to, ","); }

@@ -7,6 +7,16 @@
 
 #include "schedule/request.h"
 
+/* A score with its place among the others. */
+struct scored {
+    uint32_t index;
+    float score;
+};
+
+/* Sorts scores, best first, equal ones in their order. Owns: the caller frees it. NULL when memory ran out; `to` is
+ * then broken, as if it could not grow. */
+struct scored *reply_sort_scores(const float *scores, uint32_t count, struct buffer *to);
+
 /* Appends the labels of one text, best first: [{"label":"joy","score":0.75},...]. Shapes: scores [head->labels]. */
 void reply_put_labels(struct buffer *to, const struct model_head *head, const float *scores);
 
