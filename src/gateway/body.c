@@ -221,17 +221,15 @@ static bool fail_word(struct reader *reader)
     return fail_member(reader, what);
 }
 
-static bool read_word(struct reader *reader, unsigned *bits)
+/* Reads a word; `*number` is its place in the member's list. */
+static bool read_word(struct reader *reader, int *number)
 {
     struct slice word;
     if (!lexer_take(&reader->lexer, '"')) { return fail_word(reader); }
     if (!read_decoded(reader, &word)) { return false; }
-    for (int i = 0; reader->member->words[i]; i++) {
-        const char *known = reader->member->words[i];
-        if (strlen(known) == word.length && memcmp(known, word.bytes, word.length) == 0) {
-            *bits |= 1u << i;
-            return true;
-        }
+    for (*number = 0; reader->member->words[*number]; ++*number) {
+        const char *known = reader->member->words[*number];
+        if (strlen(known) == word.length && memcmp(known, word.bytes, word.length) == 0) { return true; }
     }
     return fail_word(reader);
 }
@@ -239,11 +237,13 @@ static bool read_word(struct reader *reader, unsigned *bits)
 static bool read_words(struct reader *reader, unsigned *bits)
 {
     struct lexer *lexer = &reader->lexer;
+    int number;
     if (!lexer_take(lexer, '[')) { return fail_member(reader, "must be a list"); }
     reader->index = 0;
     do {
         lexer_skip_space(lexer);
-        if (!read_word(reader, bits)) { return false; }
+        if (!read_word(reader, &number)) { return false; }
+        *bits |= 1u << number;
         lexer_skip_space(lexer);
         reader->index++;
     } while (lexer_take(lexer, ','));
@@ -271,7 +271,7 @@ static bool read_member(struct reader *reader)
 {
     const struct member *member = reader->member;
     void *at = (char *)reader->call + member->offset;
-    unsigned unused = 0;
+    int number = 0;
     switch (member->kind) {
     case MEMBER_INPUT:
     case MEMBER_TEXTS:
@@ -286,9 +286,15 @@ static bool read_member(struct reader *reader)
     case MEMBER_FLAG:
         return read_flag(reader, at);
     case MEMBER_WORD:
-        return read_word(reader, at);
+        if (!read_word(reader, &number)) { return false; }
+        *(unsigned *)at = 1u << number;
+        return true;
+    case MEMBER_CHOICE:
+        if (!read_word(reader, &number)) { return false; }
+        *(signed char *)at = (signed char)number;
+        return true;
     case MEMBER_CHECKED:
-        return read_word(reader, &unused);
+        return read_word(reader, &number);
     case MEMBER_WORDS:
         return read_words(reader, at);
     default:

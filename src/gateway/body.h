@@ -17,6 +17,7 @@ enum member_kind {
     MEMBER_FLAG,      /* true or false, at `offset` */
     MEMBER_WORD,      /* one of `words`: its number in the list as a bit, at `offset` */
     MEMBER_WORDS,     /* a list of them */
+    MEMBER_CHOICE,    /* one of `words`: its number in the list, as a signed char at `offset` */
     MEMBER_CHECKED,   /* one of `words`, which all mean the same to us: nothing is kept */
     MEMBER_REFUSED,   /* would change the result and is not supported: only null and false are taken */
 };
