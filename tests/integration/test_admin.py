@@ -556,9 +556,12 @@ class Admin(HttpCase):
         threads = [threading.Thread(target=lambda: answers.append(self.ask("GET", "/api/queues", token=None)[0])) for _ in range(24)]
         for thread in threads:
             thread.start()
-        begun = time.monotonic()
-        self.assertEqual(self.get("/healthz", timeout=5)[0], 200)
-        self.assertLess(time.monotonic() - begun, 2, "nobody waits for the API")
+        took = []
+        for _ in range(3):  # the API waits for two seconds, again and again; a busy machine may delay one of these
+            begun = time.monotonic()
+            self.assertEqual(self.get("/healthz")[0], 200)
+            took.append(time.monotonic() - begun)
+        self.assertLess(min(took), 1, "nobody waits for the API")
         for thread in threads:
             thread.join()
         os.kill(self.server.process.pid, signal.SIGCONT)
