@@ -168,11 +168,12 @@ static void answer_job(void *context, void *item)
     struct admin_job *job = item;
     struct err err = {0};
     enum status status = STATUS_UNAVAILABLE;
-    job->status = 200;
+    struct buffer *answer = &job->reply.body;
+    job->reply.status = 200;
     if (admin->closing || clock_now_ms() > job->since_ms + PATIENCE_MS) {
         (void)err_set(&err, status, "too much is asked at once");
     } else {
-        status = handle_job(admin, job, &job->answer, &err);
+        status = handle_job(admin, job, answer, &err);
         bool usable =
             status == STATUS_OK || status == STATUS_BAD_INPUT || status == STATUS_NOT_FOUND || status == STATUS_DENIED;
         if (!usable) {
@@ -180,17 +181,17 @@ static void answer_job(void *context, void *item)
             admin->client = NULL;
         }
     }
-    buffer_string(&job->answer, "\n");
-    bool written = buffer_ok(&job->answer), large = job->answer.length > ANSWER_BYTES;
+    buffer_string(answer, "\n");
+    bool written = buffer_ok(answer), large = answer->length > ANSWER_BYTES;
     if (status == STATUS_OK && written && !large) { return; }
     if (status == STATUS_OK) {
-        job->status = written ? 413 : 503;
+        job->reply.status = written ? 413 : 503;
         (void)err_set(&err, status, written ? "the answer is larger than 4 MiB" : "no memory");
     } else {
-        job->status = status_of(status);
+        job->reply.status = status_of(status);
     }
-    buffer_free(&job->answer);
-    http_error(&job->answer, job->status, err.message);
+    buffer_free(answer);
+    http_error(&job->reply, job->reply.status, err.message);
 }
 
 /* ---- the I/O thread ---- */
@@ -212,7 +213,7 @@ static int check_token(struct admin *admin, const struct route *route, const str
                        const char **error)
 {
     static const char scheme[] = "Bearer ";
-    const char *authorization = request->authorization;
+    const char *authorization = http_header(request, "Authorization");
     bool needed = route->post || !admin->options.open;
     if (!authorization && !needed) { return 0; }
     *error = "no token is configured: http_token_file names the file whose first line is it";
@@ -250,37 +251,40 @@ static int find_queue(const struct admin *admin, struct admin_job *job, const ch
 static int read_job(const struct admin *admin, struct admin_job *job, const struct http_request *request,
                     const char **error)
 {
-    *error = request->post ? admin_job_read_body(job, request->body, request->body_length)
-                           : admin_job_read_query(job, request->query);
+    bool post = request->method == HTTP_POST;
+    *error = post ? admin_job_read_body(job, request->body, request->body_length)
+                  : admin_job_read_query(job, request->query);
     if (*error) { return 400; }
     *error = "a POST has no query";
-    if (request->post && request->query[0] != '\0') { return 400; }
+    if (post && request->query[0] != '\0') { return 400; }
     *error = admin_job_missing(job);
     return *error ? 400 : find_queue(admin, job, error);
 }
 
-int admin_answer(struct admin *admin, const struct http_request *request, struct buffer *body)
+enum http_when admin_answer(struct admin *admin, const struct http_request *request, struct http_reply *reply)
 {
     const struct route *route = admin_route(request->path);
     const char *error;
-    if (!route) { return http_error(body, 404, "there is no such path"); }
-    if (route->post != request->post) { return http_error(body, 405, route->post ? "POST it" : "GET it"); }
+    if (!route) { return http_error(reply, 404, "there is no such path"); }
+    if (route->post != (request->method == HTTP_POST)) {
+        return http_error(reply, 405, route->post ? "POST it" : "GET it");
+    }
     int status = check_token(admin, route, request, &error);
-    if (status != 0) { return http_error(body, status, error); }
+    if (status != 0) { return http_error(reply, status, error); }
     struct admin_job *job = admin->jobs;
     while (job < admin->jobs + JOBS && job->route) { job++; }
-    if (job == admin->jobs + JOBS) { return http_error(body, 503, "too much is asked at once"); }
+    if (job == admin->jobs + JOBS) { return http_error(reply, 503, "too much is asked at once"); }
     *job = (struct admin_job){
         .closing = &admin->closing, .route = route, .number = request->number, .since_ms = clock_now_ms()};
     status = read_job(admin, job, request, &error);
     if (status != 0) {
         admin_job_free(job);
-        return http_error(body, status, error);
+        return http_error(reply, status, error);
     }
     if (route->answer) {
-        status = route->answer(job, body);
+        enum http_when when = route->answer(job, reply);
         admin_job_free(job);
-        return status;
+        return when;
     }
     thread_pool_put(admin->pool, job);
     return HTTP_LATER;
@@ -294,9 +298,9 @@ void admin_take(struct admin *admin, struct http *http)
             char **values = job->values, *what = values[PARAM_letter] ? values[PARAM_letter] : values[PARAM_worker];
             if (!what) { what = values[PARAM_id]; }
             log_info("admin", log_str("path", job->route->path), log_str("queue", job->name), log_str("what", what),
-                     log_int("status", job->status));
+                     log_int("status", job->reply.status));
         }
-        http_answer(http, job->number, job->status, &job->answer);
+        http_answer(http, job->number, &job->reply);
         admin_job_free(job);
     }
 }

@@ -140,6 +140,6 @@ const char *admin_job_missing(const struct admin_job *job)
 void admin_job_free(struct admin_job *job)
 {
     for (int i = 0; i < PARAMS; i++) { free(job->values[i]); }
-    buffer_free(&job->answer);
+    buffer_free(&job->reply.body);
     *job = (struct admin_job){0};
 }

@@ -9,9 +9,10 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "daemon/admin.h"
 #include "daemon/consumer.h"
 #include "daemon/history.h"
-#include "daemon/http.h"
+#include "http/server.h"
 #include "operator/letters.h"
 #include "operator/session.h"
 #include "redis/pause.h"
@@ -24,7 +25,7 @@
     X(search, TEXT, 256) X(id, TEXT, REQUEST_ID_MAX) X(all, TRUTH, 0) X(worker, TEXT, QUEUE_WORKER_MAX)                \
     X(order, TEXT, 16) X(for, TEXT, 16) X(why, TEXT, PAUSE_WHY - 1)                                                    \
     X(high, NUMBER, 0) X(normal, NUMBER, 0) X(low, NUMBER, 0) X(later, NUMBER, 0)                                      \
-    X(class, TEXT, 8) X(state, TEXT, 8) X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, HTTP_BODY_BYTES)          \
+    X(class, TEXT, 8) X(state, TEXT, 8) X(inputs, TEXTS, 0) X(task, TEXT, 16) X(query, TEXT, ADMIN_BODY_BYTES)         \
     X(since, TEXT, 15)
 
 #define MEMBER(name, kind, most) PARAM_##name,
@@ -41,11 +42,10 @@ struct admin_job {
     const char *name;             /* the queue's; NULL: all */
     const struct consumer *queue; /* NULL: all, or one that this daemon does not serve */
     char *values[PARAMS];         /* TEXT: decoded, without a NUL in it; else as JSON. NULL: not given */
-    int status;
-    struct buffer answer;
+    struct http_reply reply;
 };
 
-/* Does a job, and writes the answer. Sets job->status unless it is 200. */
+/* Does a job, and writes the answer. Sets the reply's status unless it is 200. */
 typedef enum status handler_fn(struct admin_job *job, struct session *session, struct buffer *to, struct err *err);
 
 struct route {
@@ -55,8 +55,8 @@ struct route {
     bool others;        /* … and for each other queue of the Redis */
     unsigned may, must; /* bits of enum param */
     handler_fn *handle;
-    int (*answer)(struct admin_job *job,
-                  struct buffer *body); /* in place of `handle`, without Redis, in the I/O thread */
+    /* In place of `handle`, without Redis, in the I/O thread. */
+    enum http_when (*answer)(struct admin_job *job, struct http_reply *reply);
 };
 
 /* Reads name=value&name=value. Returns the problem, or NULL. */
@@ -74,7 +74,7 @@ const char *admin_job_missing(const struct admin_job *job);
 /* admin_routes.c: the route of a path, one of docs/admin-api.md; NULL: there is none. */
 const struct route *admin_route(const char *path);
 
-/* Frees the values and the answer; the job is free then. */
+/* Frees the values and the reply; the job is free then. */
 void admin_job_free(struct admin_job *job);
 
 #endif

@@ -221,15 +221,15 @@ static enum status get_story(struct admin_job *job, struct session *session, str
     return STATUS_OK;
 }
 
-static int answer_history(struct admin_job *job, struct buffer *body)
+static enum http_when answer_history(struct admin_job *job, struct http_reply *reply)
 {
     const char *since = job->values[PARAM_since] ? job->values[PARAM_since] : "0";
-    if (strspn(since, "0123456789") != strlen(since)) { return http_error(body, 400, "since is not a time in ms"); }
-    if (!job->queue) { return http_error(body, 404, "only the daemons that serve a queue keep its history"); }
-    buffer_json(body, "{'queue':%s", job->name);
-    history_put(job->history, strtoull(since, NULL, 10), body);
-    buffer_string(body, "}\n");
-    return 200;
+    if (strspn(since, "0123456789") != strlen(since)) { return http_error(reply, 400, "since is not a time in ms"); }
+    if (!job->queue) { return http_error(reply, 404, "only the daemons that serve a queue keep its history"); }
+    buffer_json(&reply->body, "{'queue':%s", job->name);
+    history_put(job->history, strtoull(since, NULL, 10), &reply->body);
+    buffer_string(&reply->body, "}\n");
+    return HTTP_NOW;
 }
 
 /* ---- changing ---- */
@@ -378,7 +378,7 @@ static enum status post_try(struct admin_job *job, struct session *session, stru
         TRY(SESSION_ASK(session, &reply, err, "HGETALL", key));
         if (reply->type == RESP_ARRAY && reply->count > 0) { return answer_put_reply(to, name, reply, err); }
     } while (clock_now_ms() < until_ms && !*job->closing);
-    job->status = 202;
+    job->reply.status = 202;
     answer_put_place(to, name, &(struct place){.status = "queued"});
     return STATUS_OK;
 }

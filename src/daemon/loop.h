@@ -2,7 +2,7 @@
  * processes can see that it runs (`sluice live`), and a supervisor can ask for signs of life
  * (daemon/notify.h).
  *
- * Only this file and redis/ include libevent: its `struct event` and the worker's have the same name. */
+ * Only this file, http/ and redis/ include libevent: its `struct event` and the worker's have the same name. */
 #ifndef DAEMON_LOOP_H
 #define DAEMON_LOOP_H
 
@@ -32,7 +32,7 @@ MUST_CHECK enum status loop_open(const struct loop_options *options, struct loop
 /* Frees it and restores the signals. NULL is allowed. */
 void loop_close(struct loop *loop);
 
-/* libevent's loop, for redis/, which runs on it, too. */
+/* libevent's loop, for redis/ and http/, which run on it, too. */
 struct event_base *loop_base(const struct loop *loop);
 
 /* The eventfd that other threads write when they have finished something. Owns: the loop does. */

@@ -19,8 +19,8 @@
 #include "daemon/dashboard.h"
 #include "daemon/gpus.h"
 #include "daemon/history.h"
-#include "daemon/http.h"
 #include "daemon/metrics.h"
+#include "http/server.h"
 
 #define PLAIN "text/plain; charset=utf-8"
 
@@ -54,10 +54,11 @@ static double oldest_batch_s(const struct worker_stats *stats)
 }
 
 /* The answer itself shows that the loop turns; this checks that batches move, too. */
-static int answer_healthz(void *context, const struct http_request *request, struct buffer *body)
+static enum http_when answer_healthz(void *context, const struct http_request *request, struct http_reply *reply)
 {
     (void)request;
     const struct monitor *monitor = context;
+    struct buffer *body = &reply->body;
     for (size_t i = 0; i < monitor->of.queue_count; i++) {
         const struct consumer *consumer = &monitor->of.consumers[i];
         struct worker_stats stats = worker_stats(consumer->worker);
@@ -66,22 +67,23 @@ static int answer_healthz(void *context, const struct http_request *request, str
             buffer_format(body, "queue %s: a batch has been computed for %.0f s\n", consumer->config->queue, age_s);
         }
     }
-    if (body->length > 0) { return 503; }
-    buffer_string(body, "ok\n");
-    return 200;
+    if (body->length > 0) { reply->status = 503; }
+    if (body->length == 0) { buffer_string(body, "ok\n"); }
+    return HTTP_NOW;
 }
 
-static int answer_readyz(void *context, const struct http_request *request, struct buffer *body)
+static enum http_when answer_readyz(void *context, const struct http_request *request, struct http_reply *reply)
 {
     (void)request;
     const struct monitor *monitor = context;
+    struct buffer *body = &reply->body;
     for (size_t i = 0; i < monitor->of.queue_count; i++) {
         const char *why = find_unready(&monitor->of.consumers[i]);
         if (why) { buffer_format(body, "queue %s: %s\n", monitor->of.consumers[i].config->queue, why); }
     }
-    if (body->length > 0) { return 503; }
-    buffer_string(body, "ready\n");
-    return 200;
+    if (body->length > 0) { reply->status = 503; }
+    if (body->length == 0) { buffer_string(body, "ready\n"); }
+    return HTTP_NOW;
 }
 
 /* ---- /depth ---- */
@@ -99,18 +101,19 @@ static const struct consumer *find_queue(const struct monitor *monitor, const ch
     return NULL;
 }
 
-static int answer_depth(void *context, const struct http_request *request, struct buffer *body)
+static enum http_when answer_depth(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct consumer *consumer = find_queue(context, request->query);
-    if (!consumer) { return http_error(body, 400, "say ?queue=NAME, a queue that this daemon serves"); }
+    if (!consumer) { return http_error(reply, 400, "say ?queue=NAME, a queue that this daemon serves"); }
     const struct queue_look *look = queue_looked(consumer->queue);
     uint64_t unread = 0, running = 0;
-    if (look->redis_ms == 0) { return http_error(body, 503, "not known: Redis is away"); }
+    if (look->redis_ms == 0) { return http_error(reply, 503, "not known: Redis is away"); }
     for (int c = 0; c < CLASS_COUNT; c++) {
         unread += look->unread[c];
         running += look->pending[c];
     }
-    buffer_json(body, "{'queue':%s,'depth':%" PRIu64 ",'unread':%" PRIu64 ",'running':%" PRIu64 ",'due':%" PRIu64 "}\n",
+    buffer_json(&reply->body,
+                "{'queue':%s,'depth':%" PRIu64 ",'unread':%" PRIu64 ",'running':%" PRIu64 ",'due':%" PRIu64 "}\n",
                 consumer->config->queue, unread + running + look->due, unread, running, look->due);
     return 200;
 }
@@ -213,7 +216,7 @@ static struct process_sample sample_process(const struct monitor *monitor)
     return sample;
 }
 
-static int answer_metrics(void *context, const struct http_request *request, struct buffer *body)
+static enum http_when answer_metrics(void *context, const struct http_request *request, struct http_reply *reply)
 {
     (void)request;
     const struct monitor *monitor = context;
@@ -228,11 +231,12 @@ static int answer_metrics(void *context, const struct http_request *request, str
                                     .queue_count = monitor->of.queue_count,
                                     .model_count = monitor->of.models->count};
         view.gpu_count = gpus_read(monitor->gpus, view.gpus);
-        metrics_write(&view, body);
+        metrics_write(&view, &reply->body);
     }
     free(queues);
     free(models);
-    return body->length > 0 ? 200 : 503;
+    if (reply->body.length == 0) { reply->status = 503; }
+    return HTTP_NOW;
 }
 
 /* ---- the dashboard and its API ---- */
@@ -263,32 +267,42 @@ static struct history_sample sample_history(const struct monitor *monitor, const
     return sample;
 }
 
-static int answer_page(void *context, const struct http_request *request, struct buffer *body)
+static enum http_when answer_page(void *context, const struct http_request *request, struct http_reply *reply)
 {
     (void)context;
     const struct dashboard_file *file = dashboard_files;
     while (strcmp(file->path, request->path) != 0) { file++; }
-    buffer_append(body, file->text, file->length);
-    return 200;
+    buffer_append(&reply->body, file->text, file->length);
+    return HTTP_NOW;
 }
 
-static int answer_api(void *context, const struct http_request *request, struct buffer *body)
+static enum http_when answer_api(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct monitor *monitor = context;
-    return admin_answer(monitor->admin, request, body);
+    return admin_answer(monitor->admin, request, reply);
 }
 
 /* ---- the routes ---- */
 
+static const struct http_limits limits = {
+    .connections = 32, .body_bytes = ADMIN_BODY_BYTES, .receive_ms = 5000, .answer_ms = 15000};
+
+/* A browser frames, stores and mixes nothing of this port. */
+static const char headers[] =
+    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+    "Cross-Origin-Resource-Policy: same-origin\r\nContent-Security-Policy: default-src 'none'; "
+    "script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n";
+
 static const struct http_route routes[] = {
-    {"/metrics", "text/plain; version=0.0.4; charset=utf-8", answer_metrics},
-    {"/healthz", PLAIN, answer_healthz},
-    {"/readyz", PLAIN, answer_readyz},
-    {"/depth", "application/json", answer_depth},
-    {"/", "text/html; charset=utf-8", answer_page, .guarded = true},
-    {"/dashboard.js", "text/javascript; charset=utf-8", answer_page, .guarded = true},
-    {"/dashboard.css", "text/css; charset=utf-8", answer_page, .guarded = true},
-    {"/api/", "application/json", answer_api, .guarded = true, .posts = true},
+    {"/metrics", HTTP_GET, "text/plain; version=0.0.4; charset=utf-8", answer_metrics},
+    {"/healthz", HTTP_GET, PLAIN, answer_healthz},
+    {"/readyz", HTTP_GET, PLAIN, answer_readyz},
+    {"/depth", HTTP_GET, "application/json", answer_depth},
+    {"/", HTTP_GET, "text/html; charset=utf-8", answer_page, .guarded = true},
+    {"/dashboard.js", HTTP_GET, "text/javascript; charset=utf-8", answer_page, .guarded = true},
+    {"/dashboard.css", HTTP_GET, "text/css; charset=utf-8", answer_page, .guarded = true},
+    {"/api/", HTTP_GET | HTTP_POST, "application/json", answer_api, .guarded = true},
 };
 
 static enum status open_admin(struct monitor *monitor, struct err *err)
@@ -324,8 +338,13 @@ enum status monitor_open(const struct monitor_options *options, struct monitor *
     if (!monitor->histories) { return err_set(err, STATUS_NO_MEMORY, "no memory for the history of the queues"); }
     TRY(gpus_open(&monitor->gpus, err));
     TRY(open_admin(monitor, err));
-    return http_open(loop_base(options->loop), address, routes, sizeof routes / sizeof routes[0], monitor,
-                     &monitor->http, err);
+    const struct http_options http = {.address = address,
+                                      .routes = routes,
+                                      .route_count = sizeof routes / sizeof routes[0],
+                                      .limits = limits,
+                                      .headers = headers,
+                                      .context = monitor};
+    return http_open(loop_base(options->loop), &http, &monitor->http, err);
 }
 
 void monitor_take(struct monitor *monitor)

@@ -332,13 +332,14 @@ class Http(HttpCase):
                 except OSError:
                     return b""
 
-        for data, status in ((b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 405), (b"DELETE / HTTP/1.1\r\n\r\n", 405),
-                             (b"get /metrics HTTP/1.1\r\n\r\n", 405), (b"GET /metrics HTTP/2.0\r\n\r\n", 400), (b"GET /metrics\r\n\r\n", 400),
+        for data, status in ((b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 405), (b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+                             (b"get /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 405), (b"GET /metrics HTTP/2.0\r\n\r\n", 400), (b"GET /metrics\r\n\r\n", 400),
                              (b"\r\n\r\n", 400), (b"GET  /metrics HTTP/1.1\r\n\r\n", 400), (b"GET http://x/ HTTP/1.1\r\n\r\n", 400),
                              (b"GET /\0metrics HTTP/1.1\r\n\r\n", 400), (b"\xff\xfe \xff \xff\r\n\r\n", 400),
                              (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", 431), (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 2000, 431),
-                             (b"GET /depth?queue=%74est HTTP/1.1\r\n\r\n", 400), (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
-                             (b"GET /healthz HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n", 200)):
+                             (b"GET /depth?queue=%74est HTTP/1.1\r\nHost: x\r\n\r\n", 400), (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
+                             (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+                             (b"GET /healthz HTTP/1.1\r\n\r\n", 400)):
             answer = say(data)
             if answer or status != 431:  # bytes sent after the refusal may reset the connection
                 self.assertEqual(answer.split(b" ")[1:2], [b"%d" % status], (data[:60], answer[:200]))
@@ -347,7 +348,7 @@ class Http(HttpCase):
         self.assertEqual(say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", shut=True), b"", "a TLS hello")
         self.assertGreaterEqual(self.metrics()[("sluice_http_refused_total",)], 2)
         for _ in range(20):  # a client that shuts down its side still gets the whole answer
-            head, _, body = say(b"GET /metrics HTTP/1.1\r\n\r\n", shut=True).partition(b"\r\n\r\n")
+            head, _, body = say(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", shut=True).partition(b"\r\n\r\n")
             self.assertIn(b"\r\nContent-Length: %d\r\n" % len(body), head)
 
         # Of 200 connections that send a byte now and then, 32 are accepted, each for five seconds.

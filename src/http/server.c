@@ -1,0 +1,737 @@
+/* Each connection reads into a buffer of its own, which it gives up while it is idle, and writes as soon as there is an
+ * answer: an event for writing is needed only if the peer does not keep up. Functions below the callbacks never close a
+ * connection but mark it DONE; `end_callback` does it, at the end of each callback. */
+#include "http/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/json.h"
+#include "base/log.h"
+
+enum {
+    BACKLOG = 1024,
+    PAUSE_MS = 1000,
+    READ_BYTES = 16384,     /* at once */
+    PROGRESS_BYTES = 65536, /* begin the time of a step anew */
+    SLOT_BITS = 20,         /* of a request's number: the slot of its connection */
+    SLOTS = 1 << SLOT_BITS,
+};
+
+/* WAITING: for http_answer. LINGERING: the answer is sent, and our side closed; most peers close theirs once they have
+ * the answer. Closing the connection earlier would reset it while the peer still sends, and the answer would be lost.
+ */
+enum stage { HEAD, BODY, WAITING, SENDING, LINGERING, DONE };
+
+/* A time that a connection may take. */
+enum patience { RECEIVE, ANSWER, IDLE, PATIENCES };
+
+struct client {
+    struct http *http;
+    uint32_t slot;
+    evutil_socket_t fd;
+    struct event *socket, *deadline;
+    short watched; /* the events that `socket` waits for */
+    enum patience patience;
+    enum stage stage;
+    bool timed; /* `deadline` is that of `patience` */
+    bool ended; /* the peer has closed its side */
+    bool keep;  /* another request may follow */
+    bool bodyless;
+    size_t progress; /* bytes since the deadline was set */
+    char peer[INET6_ADDRSTRLEN + 16];
+    struct buffer in; /* arrived, but not used */
+    size_t searched;  /* for http_find_end */
+    char *text;       /* of the head; holds the strings of `head` and `request` */
+    struct http_head head;
+    struct http_chunks chunks;
+    struct buffer body;
+    struct http_request request;
+    const struct http_route *route;
+    struct buffer out[2]; /* an answer's head and body */
+    size_t sent;
+};
+
+struct http {
+    struct http_options options;
+    struct event_base *base;
+    struct evconnlistener *listener;
+    struct event *resume;                      /* listens again, after accept has failed */
+    const struct timeval *patience[PATIENCES]; /* made for many timers of the same length */
+    struct client **clients;                   /* [limits.connections], by slot */
+    uint32_t *free_slots;                      /* [free_count] */
+    unsigned free_count;
+    bool loopback, stopping; /* loopback: only this machine can connect */
+    uint64_t answered, refused, numbers;
+    struct buffer spare; /* memory for the next connection that reads */
+};
+
+static struct timeval after_ms(unsigned ms)
+{
+    return (struct timeval){.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+}
+
+static void forget_request(struct client *client)
+{
+    free(client->text);
+    client->text = NULL;
+    buffer_free(&client->body);
+    client->head = (struct http_head){0};
+    client->chunks = (struct http_chunks){0};
+    client->searched = 0;
+}
+
+static void close_client(struct client *client)
+{
+    struct http *http = client->http;
+    http->clients[client->slot] = NULL;
+    http->free_slots[http->free_count++] = client->slot;
+    if (client->socket) { event_free(client->socket); }
+    if (client->deadline) { event_free(client->deadline); }
+    evutil_closesocket(client->fd);
+    forget_request(client);
+    buffer_free(&client->in);
+    for (int i = 0; i < 2; i++) { buffer_free(&client->out[i]); }
+    free(client);
+}
+
+/* ---- answers ---- */
+
+static const char *reason_of(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {{200, "OK"},
+                   {201, "Created"},
+                   {202, "Accepted"},
+                   {204, "No Content"},
+                   {400, "Bad Request"},
+                   {401, "Unauthorized"},
+                   {403, "Forbidden"},
+                   {404, "Not Found"},
+                   {405, "Method Not Allowed"},
+                   {409, "Conflict"},
+                   {411, "Length Required"},
+                   {413, "Content Too Large"},
+                   {415, "Unsupported Media Type"},
+                   {417, "Expectation Failed"},
+                   {422, "Unprocessable Content"},
+                   {424, "Failed Dependency"},
+                   {429, "Too Many Requests"},
+                   {431, "Request Header Fields Too Large"},
+                   {500, "Internal Server Error"},
+                   {501, "Not Implemented"},
+                   {503, "Service Unavailable"},
+                   {504, "Gateway Timeout"}};
+    size_t at = 0, count = sizeof reasons / sizeof reasons[0];
+    while (at < count && reasons[at].status != status) { at++; }
+    return at < count ? reasons[at].reason : "";
+}
+
+/* The whole answer is sent. */
+static void end_answer(struct client *client)
+{
+    for (int i = 0; i < 2; i++) { buffer_free(&client->out[i]); }
+    client->sent = 0;
+    client->keep = client->keep && !client->http->stopping;
+    client->timed = client->timed && !client->keep;
+    if (client->keep) {
+        client->stage = HEAD;
+    } else {
+        shutdown(client->fd, SHUT_WR);
+        client->stage = client->ended ? DONE : LINGERING;
+    }
+}
+
+/* Notes that bytes have moved: those who move many get more time. */
+static void note_progress(struct client *client, size_t bytes)
+{
+    client->progress += bytes;
+    if (client->progress >= PROGRESS_BYTES) { client->timed = false; }
+}
+
+static void send_more(struct client *client)
+{
+    while (client->stage == SENDING) {
+        struct buffer *head = &client->out[0], *body = &client->out[1];
+        size_t head_sent = client->sent < head->length ? client->sent : head->length,
+               body_sent = client->sent - head_sent;
+        struct iovec parts[2] = {{head->data + head_sent, head->length - head_sent},
+                                 {body->data ? body->data + body_sent : NULL, body->length - body_sent}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL);
+        if (sent < 0) {
+            bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+            if (!later) { client->stage = DONE; }
+            return;
+        }
+        client->sent += (size_t)sent;
+        note_progress(client, (size_t)sent);
+        if (client->sent == head->length + body->length) { end_answer(client); }
+    }
+}
+
+static const struct {
+    const char *name;
+    enum http_method method;
+} methods[] = {{"GET", HTTP_GET}, {"HEAD", HTTP_GET}, {"POST", HTTP_POST}, {"DELETE", HTTP_DELETE}};
+enum { METHODS = sizeof methods / sizeof methods[0] };
+
+static void write_allow(struct buffer *head, const struct http_route *route)
+{
+    const char *before = "Allow: ";
+    for (int i = 0; i < METHODS; i++) {
+        if (!(route->methods & methods[i].method)) { continue; }
+        buffer_format(head, "%s%s", before, methods[i].name);
+        before = ", ";
+    }
+    buffer_string(head, "\r\n");
+}
+
+/* Sends a reply, and leaves it empty. */
+static void send_reply(struct client *client, struct http_reply *reply)
+{
+    const struct http *http = client->http;
+    struct buffer *head = &client->out[0];
+    bool whole = buffer_ok(&reply->body) && buffer_ok(&reply->headers);
+    int status = !whole ? 503 : reply->status != 0 ? reply->status : 200;
+    if (!whole) { buffer_free(&reply->body); }
+    if (http->stopping) { client->keep = false; }
+    buffer_format(head, "HTTP/1.1 %d %s\r\n", status, reason_of(status));
+    if (status != 204) {
+        buffer_format(head, "Content-Type: %s\r\nContent-Length: %zu\r\n",
+                      reply->type ? reply->type : client->route->type, reply->body.length);
+    }
+    if (status == 401) { buffer_string(head, "WWW-Authenticate: Bearer\r\n"); }
+    if (status == 405 && client->route) { write_allow(head, client->route); }
+    buffer_append(head, reply->headers.data, whole ? reply->headers.length : 0);
+    if (http->options.headers) { buffer_string(head, http->options.headers); }
+    buffer_string(head, client->keep ? "\r\n" : "Connection: close\r\n\r\n");
+    buffer_free(&reply->headers);
+    if (client->bodyless || status == 204) { buffer_free(&reply->body); }
+    client->out[1] = reply->body;
+    *reply = (struct http_reply){0};
+    client->http->answered += whole;
+    client->stage = buffer_ok(head) ? SENDING : DONE;
+    forget_request(client);
+    send_more(client);
+}
+
+enum http_when http_error(struct http_reply *reply, int status, const char *error)
+{
+    reply->status = status;
+    reply->type = "application/json";
+    buffer_json(&reply->body, "{'error':'%s'}\n", error);
+    return HTTP_NOW;
+}
+
+/* Answers a request that no route answers; the connection ends, because its body may not have arrived. */
+static void refuse_request(struct client *client, int status, const char *error)
+{
+    struct http_reply reply = {0};
+    http_error(&reply, status, error);
+    client->keep = false;
+    send_reply(client, &reply);
+}
+
+/* ---- requests ---- */
+
+const char *http_header(const struct http_request *request, const char *name)
+{
+    return http_find_header(request->headers, name);
+}
+
+static const struct http_route *find_route(const struct http *http, const char *path, const char **rest)
+{
+    for (size_t i = 0; i < http->options.route_count; i++) {
+        const char *known = http->options.routes[i].path;
+        size_t length = strlen(known);
+        bool all = length > 1 && known[length - 1] == '/';
+        if (strncmp(path, known, length) == 0 && (all || path[length] == '\0')) {
+            *rest = path + length;
+            return &http->options.routes[i];
+        }
+    }
+    return NULL;
+}
+
+/* True if no foreign page can be here under this name: it is an IP address, or localhost. */
+static bool is_own_name(const struct http *http, const char *host)
+{
+    char name[64];
+    bool bracket = host[0] == '[';
+    size_t length = strcspn(host, bracket ? "]" : ":");
+    const char *port = host + length + (bracket && host[length] == ']');
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (length >= sizeof name ||
+        (*port != '\0' && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1)))) {
+        return false;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(length - bracket), host + bracket);
+    if (bracket) {
+        return host[length] == ']' && inet_pton(AF_INET6, name, &v6) == 1 &&
+               (!http->loopback || IN6_IS_ADDR_LOOPBACK(&v6));
+    }
+    if (inet_pton(AF_INET, name, &v4) == 1) { return !http->loopback || ntohl(v4.s_addr) >> 24 == 127; }
+    return strcasecmp(name, "localhost") == 0;
+}
+
+static bool is_own_origin(const char *origin, const char *host)
+{
+    static const char scheme[] = "http://";
+    return strncmp(origin, scheme, sizeof scheme - 1) == 0 && strcasecmp(origin + sizeof scheme - 1, host) == 0;
+}
+
+/* Checks a request for a guarded route. Returns 0, or the status and why. */
+static int check_guarded(const struct client *client, const char **error)
+{
+    static const char json[] = "application/json";
+    const struct http_head *head = &client->head;
+    const char *origin = http_find_header(head->headers, "Origin"),
+               *type = http_find_header(head->headers, "Content-Type");
+    *error = "this Host is not allowed: use localhost, or the address that the daemon listens on";
+    if (!head->host || !is_own_name(client->http, head->host)) { return 403; }
+    *error = "this Origin is not allowed: only pages of this very port are";
+    if (origin && !is_own_origin(origin, head->host)) { return 403; }
+    if (client->request.method != HTTP_POST) { return 0; }
+    *error = "a POST needs a Content-Length, and no Transfer-Encoding";
+    if (!head->has_length) { return 411; }
+    *error = "the Content-Type must be application/json";
+    bool is_json = type && strncasecmp(type, json, sizeof json - 1) == 0 && strchr("; \t", type[sizeof json - 1]);
+    return is_json ? 0 : 415;
+}
+
+static enum http_method find_method(const char *name)
+{
+    int i = 0;
+    while (i < METHODS && strcmp(methods[i].name, name) != 0) { i++; }
+    return i < METHODS ? methods[i].method : 0;
+}
+
+/* Reads a complete head, and finds its route. Returns 0, or the status and why. */
+static int read_head(struct client *client, size_t length, const char **error)
+{
+    struct http *http = client->http;
+    struct http_head *head = &client->head;
+    struct http_request *request = &client->request;
+    int status = http_read_head(client->text, length, head, error);
+    if (status != 0) { return status; }
+    *request = (struct http_request){.number = ++http->numbers << SLOT_BITS | client->slot,
+                                     .method = find_method(head->method),
+                                     .peer = client->peer,
+                                     .path = head->path,
+                                     .query = head->query,
+                                     .headers = head->headers};
+    client->keep = head->keep && http->options.limits.idle_ms > 0;
+    client->bodyless = strcmp(head->method, "HEAD") == 0;
+    client->route = find_route(http, head->path, &request->rest);
+    *error = "there is no such path";
+    if (!client->route) { return 404; }
+    *error = "this path does not take this method";
+    if (!(client->route->methods & request->method)) { return 405; }
+    status = client->route->guarded ? check_guarded(client, error) : 0;
+    if (status != 0) { return status; }
+    *error = "a GET has no body";
+    if (request->method == HTTP_GET && (head->chunked || head->length > 0)) { return 400; }
+    *error = "the body is too large";
+    return head->length > http->options.limits.body_bytes ? 413 : 0;
+}
+
+/* Returns whether it has got further. */
+static bool take_head(struct client *client)
+{
+    struct buffer *in = &client->in;
+    size_t most = in->length < HTTP_HEAD_BYTES ? in->length : HTTP_HEAD_BYTES;
+    enum http_end end = http_find_end(in->data, most, &client->searched);
+    if (end == HTTP_END_MISSING && in->length < HTTP_HEAD_BYTES) { return false; }
+    if (end != HTTP_END_FOUND) {
+        client->route = NULL;
+        client->bodyless = false;
+        if (end == HTTP_END_BAD) { refuse_request(client, 400, "this is not an HTTP request"); }
+        if (end == HTTP_END_MISSING) { refuse_request(client, 431, "the head is larger than 8 KiB"); }
+        return true;
+    }
+    size_t length = client->searched - 4;
+    const char *error = "no memory";
+    int status = 503;
+    client->route = NULL;
+    client->bodyless = false;
+    client->text = malloc(length + 2);
+    if (client->text) {
+        memcpy(client->text, in->data, length);
+        buffer_consume(in, client->searched);
+        status = read_head(client, length, &error);
+    }
+    client->stage = BODY;
+    if (status != 0) {
+        refuse_request(client, status, error);
+    } else if (client->head.expects && in->length == 0) {
+        static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+        bool sent = send(client->fd, go_on, sizeof go_on - 1, MSG_NOSIGNAL) == sizeof go_on - 1;
+        if (!sent) { client->stage = DONE; }
+    }
+    return true;
+}
+
+static void answer_client(struct client *client)
+{
+    struct http_request *request = &client->request;
+    struct http_reply reply = {.type = client->route->type};
+    request->body = client->body.data ? client->body.data : "";
+    request->body_length = client->body.length;
+    if (client->route->answer(client->http->options.context, request, &reply) == HTTP_NOW) {
+        send_reply(client, &reply);
+    } else {
+        buffer_free(&reply.headers);
+        buffer_free(&reply.body);
+        forget_request(client);
+        client->stage = WAITING;
+    }
+}
+
+/* Keeps bytes of the body. Returns 0, or the status and why. */
+static int keep_data(struct client *client, const char *bytes, size_t length, const char **error)
+{
+    struct buffer *body = &client->body;
+    *error = "the body is too large";
+    if (length > client->http->options.limits.body_bytes - body->length) { return 413; }
+    *error = "no memory";
+    buffer_append(body, bytes, length);
+    return buffer_ok(body) ? 0 : 503;
+}
+
+/* Takes what has arrived of the body. Returns whether that is all of it; if not, there is more to come, or the request
+ * was refused. */
+static bool take_body(struct client *client)
+{
+    struct buffer *in = &client->in;
+    const char *error;
+    size_t at = 0, used, data;
+    enum http_step step = HTTP_STEP_MORE;
+    int status = 0;
+    if (client->head.chunked) {
+        do {
+            step = http_next_chunk(&client->chunks, in->data + at, in->length - at, &used, &data);
+            at += used;
+            if (step == HTTP_STEP_DATA) { status = keep_data(client, in->data + at - data, data, &error); }
+        } while (step == HTTP_STEP_DATA && status == 0);
+    } else {
+        uint64_t left = client->head.length - client->body.length;
+        at = in->length < left ? in->length : (size_t)left;
+        status = at > 0 ? keep_data(client, in->data, at, &error) : 0;
+        if (at == left) { step = HTTP_STEP_END; }
+    }
+    buffer_consume(in, at);
+    if (status != 0) { refuse_request(client, status, error); }
+    if (step == HTTP_STEP_BAD) { refuse_request(client, 400, "the chunks of the body are malformed"); }
+    return status == 0 && step == HTTP_STEP_END;
+}
+
+/* Does all that can be done with the bytes that have arrived. */
+static void take_input(struct client *client)
+{
+    bool more = true;
+    while (more && client->stage <= BODY) {
+        if (client->stage == HEAD) {
+            more = client->in.length > 0 && take_head(client);
+        } else {
+            more = take_body(client);
+            if (more) { answer_client(client); }
+        }
+    }
+    if (client->stage >= LINGERING) { client->in.length = 0; }
+}
+
+/* ---- events ---- */
+
+static void on_socket(evutil_socket_t fd, short what, void *context);
+
+/* Changes what the socket waits for. */
+static void watch(struct client *client, short what)
+{
+    if (client->watched == what) { return; }
+    if (client->watched) { event_del(client->socket); }
+    client->watched = what;
+    if (!what) { return; }
+    event_assign(client->socket, client->http->base, client->fd, (short)(what | EV_PERSIST), on_socket, client);
+    event_add(client->socket, NULL);
+}
+
+/* Sets the deadline of the step that the connection is at. */
+static void set_deadline(struct client *client)
+{
+    bool idle = client->stage == HEAD && client->in.length == 0 && client->request.number != 0;
+    enum patience patience = client->stage == WAITING ? ANSWER : idle ? IDLE : RECEIVE;
+    if (client->timed && client->patience == patience) { return; }
+    client->patience = patience;
+    client->timed = true;
+    client->progress = 0;
+    event_add(client->deadline, client->http->patience[patience]);
+}
+
+/* Ends each callback: waits for what the connection needs next, or closes it. */
+static void end_callback(struct client *client)
+{
+    struct http *http = client->http;
+    if (client->stage == DONE) {
+        close_client(client);
+        return;
+    }
+    if (client->in.length == 0 && client->in.data) {
+        buffer_free(&http->spare);
+        http->spare = client->in;
+        client->in = (struct buffer){0};
+    }
+    set_deadline(client);
+    /* A client that sends more while it waits is not read any further, but its end is noticed. */
+    watch(client, client->stage == SENDING   ? EV_WRITE
+                  : client->stage != WAITING ? EV_READ
+                  : client->ended            ? 0
+                  : client->in.length > 0    ? EV_CLOSED
+                                             : EV_READ);
+}
+
+static void tell_gone(const struct client *client)
+{
+    const struct http_options *options = &client->http->options;
+    if (options->gone) { options->gone(options->context, client->request.number); }
+}
+
+/* The peer has closed its side, or the connection is broken. */
+static void end_peer(struct client *client)
+{
+    if (client->stage == WAITING && !client->http->options.gone) {
+        client->ended = true;
+        return;
+    }
+    bool idle = client->stage == HEAD && client->in.length == 0 && client->request.number != 0;
+    client->http->refused += !idle && client->stage <= WAITING;
+    bool waits = client->stage == WAITING;
+    client->stage = DONE;
+    if (waits) { tell_gone(client); }
+}
+
+static void receive(struct client *client)
+{
+    struct buffer *in = &client->in;
+    if (!in->data) {
+        *in = client->http->spare;
+        client->http->spare = (struct buffer){0};
+    }
+    char *to = buffer_reserve(in, READ_BYTES);
+    ssize_t got = to ? recv(client->fd, to, READ_BYTES, 0) : 0;
+    if (got > 0) {
+        in->length += (size_t)got;
+        note_progress(client, (size_t)got);
+    } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+        end_peer(client);
+    }
+}
+
+static void on_socket(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd;
+    struct client *client = context;
+    if (what & EV_WRITE) { send_more(client); }
+    if (what & EV_READ) { receive(client); }
+    if (what & EV_CLOSED) { end_peer(client); }
+    take_input(client);
+    end_callback(client);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what;
+    struct client *client = context;
+    client->timed = false;
+    if (client->stage == WAITING) {
+        char error[64];
+        snprintf(error, sizeof error, "no answer within %u s", client->http->options.limits.answer_ms / 1000);
+        refuse_request(client, 504, error);
+        tell_gone(client);
+    } else {
+        client->http->refused += client->patience != IDLE && client->stage < SENDING;
+        client->stage = DONE;
+    }
+    end_callback(client);
+}
+
+void http_answer(struct http *http, uint64_t number, struct http_reply *reply)
+{
+    uint64_t slot = number & (SLOTS - 1);
+    struct client *client = slot < http->options.limits.connections ? http->clients[slot] : NULL;
+    if (!client || client->request.number != number || client->stage != WAITING) {
+        buffer_free(&reply->headers);
+        buffer_free(&reply->body);
+        *reply = (struct http_reply){0};
+        return;
+    }
+    send_reply(client, reply);
+    bool more = client->stage == HEAD && client->in.length > 0;
+    end_callback(client);
+    if (more) { event_active(client->socket, EV_READ, 0); } /* the next request has been read */
+}
+
+/* ---- connections ---- */
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from, int size,
+                      void *context)
+{
+    (void)listener;
+    struct http *http = context;
+    struct client *client = http->free_count > 0 ? calloc(1, sizeof *client) : NULL;
+    if (!client) {
+        http->refused++;
+        evutil_closesocket(fd);
+        return;
+    }
+    int on = 1;
+    client->http = http;
+    client->fd = fd;
+    client->slot = http->free_slots[--http->free_count];
+    http->clients[client->slot] = client;
+    (void)getnameinfo(from, (socklen_t)size, client->peer, sizeof client->peer, NULL, 0, NI_NUMERICHOST);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    client->socket = event_new(http->base, fd, 0, on_socket, client);
+    client->deadline = evtimer_new(http->base, on_deadline, client);
+    if (!client->socket || !client->deadline) { client->stage = DONE; }
+    end_callback(client);
+}
+
+/* Pauses accepting. If no descriptor is left, for example, the connection stays in the backlog, and the loop would call
+ * this again and again. */
+static void on_accept_failed(struct evconnlistener *listener, void *context)
+{
+    struct http *http = context;
+    const struct timeval pause = after_ms(PAUSE_MS);
+    evconnlistener_disable(listener);
+    evtimer_add(http->resume, &pause);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what;
+    struct http *http = context;
+    if (http->listener) { evconnlistener_enable(http->listener); }
+}
+
+/* ---- opening and closing ---- */
+
+bool http_is_loopback(const char *address)
+{
+    struct sockaddr_storage where = {0};
+    int size = sizeof where;
+    if (evutil_parse_sockaddr_port(address, (struct sockaddr *)&where, &size) != 0) { return false; }
+    if (where.ss_family == AF_INET) { return ntohl(((struct sockaddr_in *)&where)->sin_addr.s_addr) >> 24 == 127; }
+    return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&where)->sin6_addr);
+}
+
+static enum status make_tables(struct http *http, struct err *err)
+{
+    struct http_limits *limits = &http->options.limits;
+    if (limits->connections > SLOTS) { limits->connections = SLOTS; }
+    const unsigned ms[PATIENCES] = {
+        [RECEIVE] = limits->receive_ms, [ANSWER] = limits->answer_ms, [IDLE] = limits->idle_ms};
+    http->clients = calloc(limits->connections, sizeof *http->clients);
+    http->free_slots = calloc(limits->connections, sizeof *http->free_slots);
+    bool made = http->clients && http->free_slots;
+    for (int i = 0; i < PATIENCES && made; i++) {
+        const struct timeval time = after_ms(ms[i]);
+        http->patience[i] = event_base_init_common_timeout(http->base, &time);
+        made = http->patience[i] != NULL;
+    }
+    if (!made) { return err_set(err, STATUS_NO_MEMORY, "no memory for the HTTP port"); }
+    while (http->free_count < limits->connections) {
+        http->free_slots[http->free_count] = limits->connections - 1 - http->free_count;
+        http->free_count++;
+    }
+    return STATUS_OK;
+}
+
+static enum status listen_at(struct http *http, struct err *err)
+{
+    struct sockaddr_storage where;
+    int size = sizeof where;
+    const char *address = http->options.address;
+    if (evutil_parse_sockaddr_port(address, (struct sockaddr *)&where, &size) != 0) {
+        return err_set(err, STATUS_BAD_INPUT, "%s is not an address and a port", address);
+    }
+    TRY(make_tables(http, err));
+    unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
+    http->resume = evtimer_new(http->base, on_resume, http);
+    http->listener =
+        evconnlistener_new_bind(http->base, on_accept, http, flags, BACKLOG, (struct sockaddr *)&where, size);
+    if (!http->resume || !http->listener) { return err_set_errno(err, "cannot listen on %s", address); }
+    evconnlistener_set_error_cb(http->listener, on_accept_failed);
+    log_info("http_listens", log_str("address", address));
+    return STATUS_OK;
+}
+
+enum status http_open(struct event_base *base, const struct http_options *options, struct http **out, struct err *err)
+{
+    struct http *http = calloc(1, sizeof *http);
+    if (!http) { return err_set(err, STATUS_NO_MEMORY, "no memory for the HTTP port"); }
+    *http = (struct http){.options = *options, .base = base, .loopback = http_is_loopback(options->address)};
+    enum status status = listen_at(http, err);
+    http->options.address = NULL; /* it need not outlive this call */
+    if (status != STATUS_OK) {
+        http_close(http);
+        return status;
+    }
+    *out = http;
+    return STATUS_OK;
+}
+
+void http_stop(struct http *http)
+{
+    http->stopping = true;
+    if (http->listener) { evconnlistener_free(http->listener); }
+    http->listener = NULL;
+    for (uint32_t i = 0; i < http->options.limits.connections; i++) {
+        struct client *client = http->clients[i];
+        if (client && client->stage == HEAD && client->in.length == 0) { close_client(client); }
+    }
+}
+
+unsigned http_in_flight(const struct http *http)
+{
+    unsigned count = 0;
+    for (uint32_t i = 0; i < http->options.limits.connections; i++) {
+        const struct client *client = http->clients[i];
+        count += client && client->stage < LINGERING && (client->stage != HEAD || client->in.length > 0);
+    }
+    return count;
+}
+
+void http_close(struct http *http)
+{
+    if (!http) { return; }
+    for (uint32_t i = 0; http->clients && i < http->options.limits.connections; i++) {
+        if (http->clients[i]) { close_client(http->clients[i]); }
+    }
+    if (http->listener) { evconnlistener_free(http->listener); }
+    if (http->resume) { event_free(http->resume); }
+    buffer_free(&http->spare);
+    free(http->clients);
+    free(http->free_slots);
+    free(http);
+}
+
+void http_counters(const struct http *http, uint64_t *answered, uint64_t *refused)
+{
+    *answered = http->answered;
+    *refused = http->refused;
+}
