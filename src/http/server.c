@@ -7,23 +7,31 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/listener.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 
 enum {
     BACKLOG = 1024,
     PAUSE_MS = 1000,
-    READ_BYTES = 16384,     /* at once */
+    READ_BYTES = 16384,     /* at once, of a head … */
+    READ_BODY = 65536,      /* … and of a body */
+    FILE_BYTES = 262144,    /* of a file that are sent before others have their turn */
     PROGRESS_BYTES = 65536, /* begin the time of a step anew */
     SLOT_BITS = 20,         /* of a request's number: the slot of its connection */
     SLOTS = 1 << SLOT_BITS,
@@ -57,10 +65,16 @@ struct client {
     struct http_head head;
     struct http_chunks chunks;
     struct buffer body;
+    int spool;            /* the file of the body, or -1 */
+    uint64_t body_length; /* so far */
     struct http_request request;
     const struct http_route *route;
-    struct buffer out[2]; /* an answer's head and body */
-    size_t sent;
+    struct buffer out[2]; /* an answer's head and body … */
+    size_t sent;          /* … of which so much is sent … */
+    int file;             /* … and what follows them; -1: nothing */
+    uint64_t file_length;
+    off_t file_sent;
+    size_t held; /* the part of `held` of the server */
 };
 
 struct http {
@@ -74,6 +88,7 @@ struct http {
     unsigned free_count;
     bool loopback, stopping; /* loopback: only this machine can connect */
     uint64_t answered, refused, numbers;
+    size_t held;         /* bytes of bodies in memory */
     struct buffer spare; /* memory for the next connection that reads */
 };
 
@@ -82,11 +97,26 @@ static struct timeval after_ms(unsigned ms)
     return (struct timeval){.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
 }
 
+static void set_held(struct client *client, size_t bytes)
+{
+    client->http->held += bytes - client->held;
+    client->held = bytes;
+}
+
+static void close_file(int *file)
+{
+    if (*file >= 0) { close(*file); }
+    *file = -1;
+}
+
 static void forget_request(struct client *client)
 {
     free(client->text);
     client->text = NULL;
     buffer_free(&client->body);
+    close_file(&client->spool);
+    client->body_length = 0;
+    set_held(client, 0);
     client->head = (struct http_head){0};
     client->chunks = (struct http_chunks){0};
     client->searched = 0;
@@ -103,6 +133,7 @@ static void close_client(struct client *client)
     forget_request(client);
     buffer_free(&client->in);
     for (int i = 0; i < 2; i++) { buffer_free(&client->out[i]); }
+    close_file(&client->file);
     free(client);
 }
 
@@ -134,7 +165,8 @@ static const char *reason_of(int status)
                    {500, "Internal Server Error"},
                    {501, "Not Implemented"},
                    {503, "Service Unavailable"},
-                   {504, "Gateway Timeout"}};
+                   {504, "Gateway Timeout"},
+                   {507, "Insufficient Storage"}};
     size_t at = 0, count = sizeof reasons / sizeof reasons[0];
     while (at < count && reasons[at].status != status) { at++; }
     return at < count ? reasons[at].reason : "";
@@ -144,6 +176,8 @@ static const char *reason_of(int status)
 static void end_answer(struct client *client)
 {
     for (int i = 0; i < 2; i++) { buffer_free(&client->out[i]); }
+    close_file(&client->file);
+    set_held(client, 0);
     client->sent = 0;
     client->keep = client->keep && !client->http->stopping;
     client->timed = client->timed && !client->keep;
@@ -162,25 +196,40 @@ static void note_progress(struct client *client, size_t bytes)
     if (client->progress >= PROGRESS_BYTES) { client->timed = false; }
 }
 
+static ssize_t send_buffers(struct client *client)
+{
+    struct buffer *head = &client->out[0], *body = &client->out[1];
+    size_t head_sent = client->sent < head->length ? client->sent : head->length, body_sent = client->sent - head_sent;
+    struct iovec parts[2] = {{head->data + head_sent, head->length - head_sent},
+                             {body->data ? body->data + body_sent : NULL, body->length - body_sent}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t sent = sendmsg(client->fd, &message, client->file >= 0 ? MSG_MORE : 0);
+    if (sent > 0) { client->sent += (size_t)sent; }
+    return sent;
+}
+
+/* Sends as much of the answer as the socket takes. */
 static void send_more(struct client *client)
 {
-    while (client->stage == SENDING) {
-        struct buffer *head = &client->out[0], *body = &client->out[1];
-        size_t head_sent = client->sent < head->length ? client->sent : head->length,
-               body_sent = client->sent - head_sent;
-        struct iovec parts[2] = {{head->data + head_sent, head->length - head_sent},
-                                 {body->data ? body->data + body_sent : NULL, body->length - body_sent}};
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-        ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL);
-        if (sent < 0) {
-            bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-            if (!later) { client->stage = DONE; }
-            return;
+    ssize_t sent = 1;
+    size_t of_file = 0;
+    while (client->stage == SENDING && sent > 0 && of_file < FILE_BYTES) {
+        uint64_t left = client->file >= 0 ? client->file_length - (uint64_t)client->file_sent : 0;
+        bool buffers = client->sent < client->out[0].length + client->out[1].length;
+        if (buffers) {
+            sent = send_buffers(client);
+        } else if (left > 0) {
+            sent =
+                sendfile(client->fd, client->file, &client->file_sent, left < FILE_BYTES ? (size_t)left : FILE_BYTES);
+            of_file += sent > 0 ? (size_t)sent : 0;
+        } else {
+            end_answer(client);
         }
-        client->sent += (size_t)sent;
-        note_progress(client, (size_t)sent);
-        if (client->sent == head->length + body->length) { end_answer(client); }
+        if (sent > 0) { note_progress(client, (size_t)sent); }
     }
+    /* A file that has become shorter sends 0 bytes. */
+    bool later = sent > 0 || (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+    if (!later) { client->stage = DONE; }
 }
 
 static const struct {
@@ -206,27 +255,43 @@ static void send_reply(struct client *client, struct http_reply *reply)
     const struct http *http = client->http;
     struct buffer *head = &client->out[0];
     bool whole = buffer_ok(&reply->body) && buffer_ok(&reply->headers);
+    const char *type = reply->type ? reply->type : client->route ? client->route->type : "text/plain";
     int status = !whole ? 503 : reply->status != 0 ? reply->status : 200;
-    if (!whole) { buffer_free(&reply->body); }
+    if (!whole) { http_reply_free(reply); }
     if (http->stopping) { client->keep = false; }
     buffer_format(head, "HTTP/1.1 %d %s\r\n", status, reason_of(status));
     if (status != 204) {
-        buffer_format(head, "Content-Type: %s\r\nContent-Length: %zu\r\n",
-                      reply->type ? reply->type : client->route->type, reply->body.length);
+        buffer_format(head, "Content-Type: %s\r\nContent-Length: %" PRIu64 "\r\n", type,
+                      reply->body.length + reply->file_length);
     }
     if (status == 401) { buffer_string(head, "WWW-Authenticate: Bearer\r\n"); }
     if (status == 405 && client->route) { write_allow(head, client->route); }
-    buffer_append(head, reply->headers.data, whole ? reply->headers.length : 0);
+    buffer_append(head, reply->headers.data, reply->headers.length);
     if (http->options.headers) { buffer_string(head, http->options.headers); }
     buffer_string(head, client->keep ? "\r\n" : "Connection: close\r\n\r\n");
-    buffer_free(&reply->headers);
-    if (client->bodyless || status == 204) { buffer_free(&reply->body); }
-    client->out[1] = reply->body;
-    *reply = (struct http_reply){0};
+    bool bare = client->bodyless || status == 204;
+    forget_request(client);
+    if (!bare) {
+        client->out[1] = reply->body;
+        reply->body = (struct buffer){0};
+        if (reply->file_length > 0) { client->file = reply->file; }
+        client->file_length = reply->file_length;
+        client->file_sent = 0;
+        reply->file_length = 0;
+        set_held(client, client->out[1].length);
+    }
+    http_reply_free(reply);
     client->http->answered += whole;
     client->stage = buffer_ok(head) ? SENDING : DONE;
-    forget_request(client);
     send_more(client);
+}
+
+void http_reply_free(struct http_reply *reply)
+{
+    buffer_free(&reply->headers);
+    buffer_free(&reply->body);
+    if (reply->file_length > 0) { close(reply->file); }
+    *reply = (struct http_reply){0};
 }
 
 enum http_when http_error(struct http_reply *reply, int status, const char *error)
@@ -240,8 +305,13 @@ enum http_when http_error(struct http_reply *reply, int status, const char *erro
 /* Answers a request that no route answers; the connection ends, because its body may not have arrived. */
 static void refuse_request(struct client *client, int status, const char *error)
 {
-    struct http_reply reply = {0};
-    http_error(&reply, status, error);
+    const struct http_options *options = &client->http->options;
+    struct http_reply reply = {.status = status, .type = "application/json"};
+    if (options->refuse) {
+        options->refuse(options->context, client->route, status, error, &reply);
+    } else {
+        http_error(&reply, status, error);
+    }
     client->keep = false;
     send_reply(client, &reply);
 }
@@ -321,6 +391,12 @@ static enum http_method find_method(const char *name)
     return i < METHODS ? methods[i].method : 0;
 }
 
+static uint64_t most_bytes(const struct client *client)
+{
+    const struct http_limits *limits = &client->http->options.limits;
+    return client->route->spool ? limits->file_bytes : limits->body_bytes;
+}
+
 /* Reads a complete head, and finds its route. Returns 0, or the status and why. */
 static int read_head(struct client *client, size_t length, const char **error)
 {
@@ -347,7 +423,7 @@ static int read_head(struct client *client, size_t length, const char **error)
     *error = "a GET has no body";
     if (request->method == HTTP_GET && (head->chunked || head->length > 0)) { return 400; }
     *error = "the body is too large";
-    return head->length > http->options.limits.body_bytes ? 413 : 0;
+    return head->length > most_bytes(client) ? 413 : 0;
 }
 
 /* Returns whether it has got further. */
@@ -380,7 +456,7 @@ static bool take_head(struct client *client)
         refuse_request(client, status, error);
     } else if (client->head.expects && in->length == 0) {
         static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
-        bool sent = send(client->fd, go_on, sizeof go_on - 1, MSG_NOSIGNAL) == sizeof go_on - 1;
+        bool sent = send(client->fd, go_on, sizeof go_on - 1, 0) == sizeof go_on - 1;
         if (!sent) { client->stage = DONE; }
     }
     return true;
@@ -390,27 +466,56 @@ static void answer_client(struct client *client)
 {
     struct http_request *request = &client->request;
     struct http_reply reply = {.type = client->route->type};
-    request->body = client->body.data ? client->body.data : "";
-    request->body_length = client->body.length;
+    request->file = client->spool;
+    request->body = client->spool >= 0 ? NULL : client->body.data ? client->body.data : "";
+    request->body_length = client->body_length;
     if (client->route->answer(client->http->options.context, request, &reply) == HTTP_NOW) {
         send_reply(client, &reply);
     } else {
-        buffer_free(&reply.headers);
-        buffer_free(&reply.body);
+        http_reply_free(&reply);
         forget_request(client);
         client->stage = WAITING;
     }
 }
 
+/* Makes the file of a body; it has no name any more, so that nothing is left of it whatever happens. */
+static enum status open_spool(struct client *client, struct err *err)
+{
+    char path[FILE_PATH_BYTES];
+    TRY(file_path(client->http->options.folder, "body-XXXXXX", path, err));
+    client->spool = mkostemp(path, O_CLOEXEC);
+    if (client->spool < 0 || unlink(path) != 0) { return err_set_errno(err, "cannot make the file %s", path); }
+    return STATUS_OK;
+}
+
+/* Appends bytes to the file of the body. Returns whether that worked. */
+static bool write_spool(struct client *client, const char *bytes, size_t length)
+{
+    struct err err;
+    enum status status = client->spool < 0 ? open_spool(client, &err) : STATUS_OK;
+    if (status == STATUS_OK) { status = file_put(client->spool, bytes, length, client->http->options.folder, &err); }
+    if (status != STATUS_OK) { log_warn("body_not_stored", log_str("error", err.message)); }
+    return status == STATUS_OK;
+}
+
 /* Keeps bytes of the body. Returns 0, or the status and why. */
 static int keep_data(struct client *client, const char *bytes, size_t length, const char **error)
 {
-    struct buffer *body = &client->body;
+    struct http *http = client->http;
     *error = "the body is too large";
-    if (length > client->http->options.limits.body_bytes - body->length) { return 413; }
-    *error = "no memory";
-    buffer_append(body, bytes, length);
-    return buffer_ok(body) ? 0 : 503;
+    if (length > most_bytes(client) - client->body_length) { return 413; }
+    client->body_length += length;
+    if (client->route->spool) {
+        *error = "the body cannot be stored";
+        return write_spool(client, bytes, length) ? 0 : 507;
+    }
+    *error = "too many requests at once";
+    if (length > http->options.limits.memory_bytes || http->held > http->options.limits.memory_bytes - length) {
+        return 503;
+    }
+    buffer_append(&client->body, bytes, length);
+    set_held(client, client->body.length);
+    return buffer_ok(&client->body) ? 0 : 503;
 }
 
 /* Takes what has arrived of the body. Returns whether that is all of it; if not, there is more to come, or the request
@@ -429,7 +534,7 @@ static bool take_body(struct client *client)
             if (step == HTTP_STEP_DATA) { status = keep_data(client, in->data + at - data, data, &error); }
         } while (step == HTTP_STEP_DATA && status == 0);
     } else {
-        uint64_t left = client->head.length - client->body.length;
+        uint64_t left = client->head.length - client->body_length;
         at = in->length < left ? in->length : (size_t)left;
         status = at > 0 ? keep_data(client, in->data, at, &error) : 0;
         if (at == left) { step = HTTP_STEP_END; }
@@ -490,18 +595,18 @@ static void end_callback(struct client *client)
         close_client(client);
         return;
     }
-    if (client->in.length == 0 && client->in.data) {
+    if (client->in.data && client->in.length < client->in.capacity / 4) {
+        struct buffer small = {0};
+        buffer_append(&small, client->in.data, client->in.length);
         buffer_free(&http->spare);
         http->spare = client->in;
-        client->in = (struct buffer){0};
+        http->spare.length = 0;
+        client->in = small;
     }
     set_deadline(client);
-    /* A client that sends more while it waits is not read any further, but its end is noticed. */
-    watch(client, client->stage == SENDING   ? EV_WRITE
-                  : client->stage != WAITING ? EV_READ
-                  : client->ended            ? 0
-                  : client->in.length > 0    ? EV_CLOSED
-                                             : EV_READ);
+    /* While a request waits for its answer, some of the next one is read: the end of the client shows only after it. */
+    bool reads = client->stage != WAITING || (!client->ended && client->in.length < READ_BYTES);
+    watch(client, client->stage == SENDING ? EV_WRITE : reads ? EV_READ : 0);
 }
 
 static void tell_gone(const struct client *client)
@@ -531,8 +636,9 @@ static void receive(struct client *client)
         *in = client->http->spare;
         client->http->spare = (struct buffer){0};
     }
-    char *to = buffer_reserve(in, READ_BYTES);
-    ssize_t got = to ? recv(client->fd, to, READ_BYTES, 0) : 0;
+    size_t most = client->stage == BODY ? READ_BODY : READ_BYTES;
+    char *to = buffer_reserve(in, most);
+    ssize_t got = to ? recv(client->fd, to, most, 0) : 0;
     if (got > 0) {
         in->length += (size_t)got;
         note_progress(client, (size_t)got);
@@ -547,7 +653,6 @@ static void on_socket(evutil_socket_t fd, short what, void *context)
     struct client *client = context;
     if (what & EV_WRITE) { send_more(client); }
     if (what & EV_READ) { receive(client); }
-    if (what & EV_CLOSED) { end_peer(client); }
     take_input(client);
     end_callback(client);
 }
@@ -574,9 +679,7 @@ void http_answer(struct http *http, uint64_t number, struct http_reply *reply)
     uint64_t slot = number & (SLOTS - 1);
     struct client *client = slot < http->options.limits.connections ? http->clients[slot] : NULL;
     if (!client || client->request.number != number || client->stage != WAITING) {
-        buffer_free(&reply->headers);
-        buffer_free(&reply->body);
-        *reply = (struct http_reply){0};
+        http_reply_free(reply);
         return;
     }
     send_reply(client, reply);
@@ -601,6 +704,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     int on = 1;
     client->http = http;
     client->fd = fd;
+    client->spool = client->file = -1;
     client->slot = http->free_slots[--http->free_count];
     http->clients[client->slot] = client;
     (void)getnameinfo(from, (socklen_t)size, client->peer, sizeof client->peer, NULL, 0, NI_NUMERICHOST);
@@ -684,6 +788,7 @@ enum status http_open(struct event_base *base, const struct http_options *option
 {
     struct http *http = calloc(1, sizeof *http);
     if (!http) { return err_set(err, STATUS_NO_MEMORY, "no memory for the HTTP port"); }
+    signal(SIGPIPE, SIG_IGN); /* an answer to a closed socket is an error, not the end of the process */
     *http = (struct http){.options = *options, .base = base, .loopback = http_is_loopback(options->address)};
     enum status status = listen_at(http, err);
     http->options.address = NULL; /* it need not outlive this call */

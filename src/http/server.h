@@ -1,8 +1,8 @@
 /* An HTTP/1.1 server on a libevent loop. It speaks plain HTTP; TLS is the business of a proxy in front.
  *
- * Nobody who connects can hold it up: the number of connections, the bytes of a request and the time for each step are
- * bounded. A request is answered at once from memory, or elsewhere and later (http_answer). A connection has one
- * request at a time; what a client sends after it waits. */
+ * Nobody who connects can hold it up: the number of connections, the bytes of a request, the memory for all of them and
+ * the time for each step are bounded. A request is answered at once from memory, or elsewhere and later (http_answer).
+ * A connection has one request at a time; what a client sends after it waits. */
 #ifndef HTTP_SERVER_H
 #define HTTP_SERVER_H
 
@@ -25,6 +25,9 @@ enum http_when { HTTP_NOW, HTTP_LATER /* http_answer follows */ };
 struct http_limits {
     unsigned connections; /* open at a time; further ones are closed at once */
     size_t body_bytes;    /* of a request */
+    size_t memory_bytes;  /* of all bodies that have not been read whole by us or by their clients: above it, requests
+                           * with a body get a 503 */
+    uint64_t file_bytes;  /* of a request whose body goes into a file */
     unsigned receive_ms;  /* for a request to arrive, and for an answer to be read; each 64 KiB begin it anew */
     unsigned answer_ms;   /* for a later answer to be made; then the client gets a 504 */
     unsigned idle_ms;     /* between two requests of a connection; 0: a connection has one request */
@@ -38,8 +41,10 @@ struct http_request {
     const char *path, *query; /* as they were sent: nothing is decoded. query: the part after the '?'; "" for none */
     const char *rest;         /* the part of the path after that of the route; "" for none */
     const char *headers;      /* for http_header */
-    const char *body;         /* [body_length] */
-    size_t body_length;
+    const char *body;         /* [body_length]; NULL: it is in `file` */
+    uint64_t body_length;
+    int file; /* of a route with `spool`: the body, in a file without a name, else -1. A route that needs it for longer
+               * duplicates the descriptor */
 };
 
 /* The value of a request's header; NULL: not sent. If it was sent several times, the first counts; Host,
@@ -52,7 +57,12 @@ struct http_reply {
     const char *type;      /* of the content; NULL: the route's */
     struct buffer headers; /* more of them, each with its CRLF */
     struct buffer body;
+    int file;             /* its first `file_length` bytes follow `body` */
+    uint64_t file_length; /* 0: there is no file */
 };
+
+/* Frees a reply, closes its file, and leaves it empty. */
+void http_reply_free(struct http_reply *reply);
 
 /* A path and its handler. A path that ends with a slash stands for all paths that begin with it; "/" only for itself.
  * `guarded` protects against other sites' pages in a browser: Host must be this port's own name (localhost, or the kind
@@ -65,6 +75,7 @@ struct http_route {
     const char *type; /* of the content; a refusal before `answer` is JSON: {"error": ...} */
     enum http_when (*answer)(void *context, const struct http_request *request, struct http_reply *reply);
     bool guarded;
+    bool spool; /* bodies of requests go into files, as they arrive */
 };
 
 struct http_options {
@@ -73,7 +84,13 @@ struct http_options {
     size_t route_count;
     struct http_limits limits;
     const char *headers; /* of every answer, each with its CRLF; must outlive the server; NULL: none */
-    void *context;       /* of the routes, and of `gone` */
+    const char *folder;  /* of the files for bodies; must outlive the server */
+    void *context;       /* of the routes, and of the functions below */
+
+    /* Fills the reply of a refusal that is the server's own: no such path, too large, too late … `route` is NULL if
+     * none is known. NULL: http_error does it. */
+    void (*refuse)(void *context, const struct http_route *route, int status, const char *error,
+                   struct http_reply *reply);
 
     /* The client of a request that waits for http_answer has closed its side, or has waited for answer_ms. NULL: nobody
      * wants to know; a client that has closed its side then still gets its answer. */
@@ -98,8 +115,8 @@ void http_close(struct http *http);
 bool http_is_loopback(const char *address);
 
 /* Answers a request whose route said HTTP_LATER; nothing happens if its client is gone. Owns: takes over the reply's
- * buffers, in any case, and leaves it empty. It calls no callback. It may be called from `gone` and from the `answer`
- * of another request. */
+ * buffers and its file, in any case, and leaves it empty. It calls no callback. It may be called from `gone` and from
+ * the `answer` of another request. */
 void http_answer(struct http *http, uint64_t number, struct http_reply *reply);
 
 /* Makes the reply of an error: JSON, {"error": ...}. Returns HTTP_NOW, for routes that end with it. */
