@@ -102,8 +102,9 @@ struct answer {
     const char *request_id;
 };
 
-/* How a dialect's errors look. */
+/* How a dialect's errors look. Schemas are JSON for openapi.c, in which ' stands for ". */
 struct fault_style {
+    const char *name, *schema;
     void (*put)(const struct fault *fault, struct buffer *to);
     struct {
         int status;
@@ -115,6 +116,7 @@ extern const struct fault_style openai_faults, tei_faults, cohere_faults;
 /* A path to which bodies are posted. */
 struct dialect {
     const char *path;
+    const char *summary, *schema; /* for openapi.c; schema: of an answer, as that of a fault */
     enum request_task task;
     const struct member *members; /* gateway/body.h */
     size_t member_count;

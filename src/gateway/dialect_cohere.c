@@ -19,24 +19,28 @@ static void put_cohere_fault(const struct fault *fault, struct buffer *to)
 }
 
 /* Its clients repeat the same statuses as OpenAI's. */
-const struct fault_style cohere_faults = {.put = put_cohere_fault,
-                                          .kinds = {
-                                              [FAULT_BAD_REQUEST] = {400, ""},
-                                              [FAULT_TOO_LONG] = {400, ""},
-                                              [FAULT_TOO_LARGE] = {413, ""},
-                                              [FAULT_NO_KEY] = {401, ""},
-                                              [FAULT_FORBIDDEN] = {403, ""},
-                                              [FAULT_NOT_FOUND] = {404, ""},
-                                              [FAULT_NO_MODEL] = {404, ""},
-                                              [FAULT_WRONG_TASK] = {400, ""},
-                                              [FAULT_CANCELLED] = {410, ""},
-                                              [FAULT_POISON] = {422, ""},
-                                              [FAULT_EXPIRED] = {504, ""},
-                                              [FAULT_QUEUE_FULL] = {429, ""},
-                                              [FAULT_RATE_LIMIT] = {429, ""},
-                                              [FAULT_BACKEND] = {500, ""},
-                                              [FAULT_UNAVAILABLE] = {503, ""},
-                                          }};
+const struct fault_style cohere_faults = {
+    .name = "cohere",
+    .schema = "{'type':'object','required':['message','detail'],'properties':{'message':{'type':'string'},"
+              "'detail':{'type':'string'}}}",
+    .put = put_cohere_fault,
+    .kinds = {
+        [FAULT_BAD_REQUEST] = {400, ""},
+        [FAULT_TOO_LONG] = {400, ""},
+        [FAULT_TOO_LARGE] = {413, ""},
+        [FAULT_NO_KEY] = {401, ""},
+        [FAULT_FORBIDDEN] = {403, ""},
+        [FAULT_NOT_FOUND] = {404, ""},
+        [FAULT_NO_MODEL] = {404, ""},
+        [FAULT_WRONG_TASK] = {400, ""},
+        [FAULT_CANCELLED] = {410, ""},
+        [FAULT_POISON] = {422, ""},
+        [FAULT_EXPIRED] = {504, ""},
+        [FAULT_QUEUE_FULL] = {429, ""},
+        [FAULT_RATE_LIMIT] = {429, ""},
+        [FAULT_BACKEND] = {500, ""},
+        [FAULT_UNAVAILABLE] = {503, ""},
+    }};
 
 /* These services cut long texts unless they are asked not to. */
 static bool finish_cohere(struct call *call, struct fault *fault)
@@ -168,12 +172,27 @@ static void render_embed(const struct call *call, const struct answer *answer, s
                   call->dialect->path[2], (unsigned long long)answer->tokens, (unsigned long long)answer->tokens);
 }
 
+static const char rerank_schema[] =
+    "{'type':'object','required':['object','id','model','usage'],'properties':{'object':{'const':'list'},"
+    "'id':{'type':'string'},'model':{'type':'string'},'results':{'$ref':'#/components/schemas/ranks'},"
+    "'data':{'$ref':'#/components/schemas/ranks'},'usage':{'$ref':'#/components/schemas/usage'},"
+    "'meta':{'type':'object'}}}";
+static const char embed_schema[] =
+    "{'type':'object','required':['id','response_type','embeddings','texts','meta'],'properties':{"
+    "'id':{'type':'string'},'response_type':{'enum':['embeddings_floats','embeddings_by_type']},"
+    "'embeddings':{'oneOf':[{'type':'array','items':{'$ref':'#/components/schemas/vector'}},"
+    "{'type':'object','properties':{'float':{'type':'array','items':{'$ref':'#/components/schemas/vector'}},"
+    "'base64':{'type':'array','items':{'type':'string'}}}}]},'texts':{'type':'array','items':{'type':'string'}},"
+    "'meta':{'type':'object'}}}";
+
 #define RERANK                                                                                                         \
     .task = TASK_RERANK, .members = rerank_members, .member_count = sizeof rerank_members / sizeof rerank_members[0],  \
-    .finish = finish_cohere, .render = render_rerank, .faults = &cohere_faults
+    .summary = "Scores of documents for a query, best first, as Cohere's, Jina's and Voyage's clients ask for them",   \
+    .schema = rerank_schema, .finish = finish_cohere, .render = render_rerank, .faults = &cohere_faults
 #define EMBED                                                                                                          \
     .task = TASK_EMBED, .members = embed_members, .member_count = sizeof embed_members / sizeof embed_members[0],      \
-    .finish = finish_cohere, .render = render_embed, .faults = &cohere_faults
+    .summary = "Vectors of texts, as Cohere's clients ask for them", .schema = embed_schema, .finish = finish_cohere,  \
+    .render = render_embed, .faults = &cohere_faults
 
 const struct dialect cohere_rerank_v1 = {.path = "/v1/rerank", RERANK};
 const struct dialect cohere_rerank = {.path = "/v2/rerank", RERANK};

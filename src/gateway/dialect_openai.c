@@ -14,24 +14,29 @@ static void put_openai_fault(const struct fault *fault, struct buffer *to)
 }
 
 /* Its clients repeat 408, 409, 429 and all from 500 on: only what may fare better gets one of these. */
-const struct fault_style openai_faults = {.put = put_openai_fault,
-                                          .kinds = {
-                                              [FAULT_BAD_REQUEST] = {400, "invalid_request_error"},
-                                              [FAULT_TOO_LONG] = {400, "invalid_request_error"},
-                                              [FAULT_TOO_LARGE] = {413, "invalid_request_error"},
-                                              [FAULT_NO_KEY] = {401, "invalid_request_error"},
-                                              [FAULT_FORBIDDEN] = {403, "invalid_request_error"},
-                                              [FAULT_NOT_FOUND] = {404, "invalid_request_error"},
-                                              [FAULT_NO_MODEL] = {404, "invalid_request_error"},
-                                              [FAULT_WRONG_TASK] = {400, "invalid_request_error"},
-                                              [FAULT_CANCELLED] = {410, "invalid_request_error"},
-                                              [FAULT_POISON] = {422, "invalid_request_error"},
-                                              [FAULT_EXPIRED] = {504, "server_error"},
-                                              [FAULT_QUEUE_FULL] = {429, "requests"},
-                                              [FAULT_RATE_LIMIT] = {429, "requests"},
-                                              [FAULT_BACKEND] = {500, "server_error"},
-                                              [FAULT_UNAVAILABLE] = {503, "server_error"},
-                                          }};
+const struct fault_style openai_faults = {
+    .name = "openai",
+    .schema = "{'type':'object','required':['error'],'properties':{'error':{'type':'object',"
+              "'required':['message','type','param','code'],'properties':{'message':{'type':'string'},"
+              "'type':{'type':'string'},'param':{'type':['string','null']},'code':{'type':'string'}}}}}",
+    .put = put_openai_fault,
+    .kinds = {
+        [FAULT_BAD_REQUEST] = {400, "invalid_request_error"},
+        [FAULT_TOO_LONG] = {400, "invalid_request_error"},
+        [FAULT_TOO_LARGE] = {413, "invalid_request_error"},
+        [FAULT_NO_KEY] = {401, "invalid_request_error"},
+        [FAULT_FORBIDDEN] = {403, "invalid_request_error"},
+        [FAULT_NOT_FOUND] = {404, "invalid_request_error"},
+        [FAULT_NO_MODEL] = {404, "invalid_request_error"},
+        [FAULT_WRONG_TASK] = {400, "invalid_request_error"},
+        [FAULT_CANCELLED] = {410, "invalid_request_error"},
+        [FAULT_POISON] = {422, "invalid_request_error"},
+        [FAULT_EXPIRED] = {504, "server_error"},
+        [FAULT_QUEUE_FULL] = {429, "requests"},
+        [FAULT_RATE_LIMIT] = {429, "requests"},
+        [FAULT_BACKEND] = {500, "server_error"},
+        [FAULT_UNAVAILABLE] = {503, "server_error"},
+    }};
 
 static void render_embeddings(const struct call *call, const struct answer *answer, struct buffer *to)
 {
@@ -65,6 +70,13 @@ static const struct member members[] = {
 
 const struct dialect openai_embeddings = {
     .path = "/v1/embeddings",
+    .summary = "Vectors of texts, as OpenAI's clients ask for them",
+    .schema = "{'type':'object','required':['object','data','model','usage'],'properties':{"
+              "'object':{'const':'list'},'data':{'type':'array','items':{'type':'object',"
+              "'required':['object','index','embedding'],'properties':{'object':{'const':'embedding'},"
+              "'index':{'type':'integer'},'embedding':{'oneOf':[{'$ref':'#/components/schemas/vector'},"
+              "{'type':'string','contentEncoding':'base64'}]}}}},"
+              "'model':{'type':'string'},'usage':{'$ref':'#/components/schemas/usage'}}}",
     .task = TASK_EMBED,
     .members = members,
     .member_count = sizeof members / sizeof members[0],

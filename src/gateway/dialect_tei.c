@@ -15,24 +15,28 @@ static void put_tei_fault(const struct fault *fault, struct buffer *to)
     buffer_json(to, ",'error_type':%s}", fault->type);
 }
 
-const struct fault_style tei_faults = {.put = put_tei_fault,
-                                       .kinds = {
-                                           [FAULT_BAD_REQUEST] = {422, "Validation"},
-                                           [FAULT_TOO_LONG] = {413, "Validation"},
-                                           [FAULT_TOO_LARGE] = {413, "Validation"},
-                                           [FAULT_NO_KEY] = {401, "Unauthorized"},
-                                           [FAULT_FORBIDDEN] = {403, "Forbidden"},
-                                           [FAULT_NOT_FOUND] = {404, "NotFound"},
-                                           [FAULT_NO_MODEL] = {404, "Validation"},
-                                           [FAULT_WRONG_TASK] = {424, "Backend"},
-                                           [FAULT_CANCELLED] = {410, "Backend"},
-                                           [FAULT_POISON] = {424, "Backend"},
-                                           [FAULT_EXPIRED] = {504, "Overloaded"},
-                                           [FAULT_QUEUE_FULL] = {429, "Overloaded"},
-                                           [FAULT_RATE_LIMIT] = {429, "Overloaded"},
-                                           [FAULT_BACKEND] = {424, "Backend"},
-                                           [FAULT_UNAVAILABLE] = {503, "Unhealthy"},
-                                       }};
+const struct fault_style tei_faults = {
+    .name = "tei",
+    .schema = "{'type':'object','required':['error','error_type'],'properties':{'error':{'type':'string'},"
+              "'error_type':{'type':'string'}}}",
+    .put = put_tei_fault,
+    .kinds = {
+        [FAULT_BAD_REQUEST] = {422, "Validation"},
+        [FAULT_TOO_LONG] = {413, "Validation"},
+        [FAULT_TOO_LARGE] = {413, "Validation"},
+        [FAULT_NO_KEY] = {401, "Unauthorized"},
+        [FAULT_FORBIDDEN] = {403, "Forbidden"},
+        [FAULT_NOT_FOUND] = {404, "NotFound"},
+        [FAULT_NO_MODEL] = {404, "Validation"},
+        [FAULT_WRONG_TASK] = {424, "Backend"},
+        [FAULT_CANCELLED] = {410, "Backend"},
+        [FAULT_POISON] = {424, "Backend"},
+        [FAULT_EXPIRED] = {504, "Overloaded"},
+        [FAULT_QUEUE_FULL] = {429, "Overloaded"},
+        [FAULT_RATE_LIMIT] = {429, "Overloaded"},
+        [FAULT_BACKEND] = {424, "Backend"},
+        [FAULT_UNAVAILABLE] = {503, "Unhealthy"},
+    }};
 
 /* TEI normalises unless it is asked not to, whatever the model. */
 static bool finish_embed(struct call *call, struct fault *fault)
@@ -107,9 +111,13 @@ static const struct member predict_members[] = {
     {"truncation_direction", MEMBER_CHECKED, 0, {"Right", "right"}},
 };
 
+static const char vectors_schema[] = "{'type':'array','items':{'$ref':'#/components/schemas/vector'}}";
+
 #define MEMBERS(table) .members = table, .member_count = sizeof table / sizeof table[0]
 
 const struct dialect tei_root = {.path = "/",
+                                 .summary = "The same as /embed",
+                                 .schema = vectors_schema,
                                  .task = TASK_EMBED,
                                  MEMBERS(embed_members),
                                  .finish = finish_embed,
@@ -117,6 +125,8 @@ const struct dialect tei_root = {.path = "/",
                                  .faults = &tei_faults};
 
 const struct dialect tei_embed = {.path = "/embed",
+                                  .summary = "Vectors of texts, as TEI's clients ask for them",
+                                  .schema = vectors_schema,
                                   .task = TASK_EMBED,
                                   MEMBERS(embed_members),
                                   .finish = finish_embed,
@@ -124,9 +134,19 @@ const struct dialect tei_embed = {.path = "/embed",
                                   .faults = &tei_faults};
 
 const struct dialect tei_rerank = {
-    .path = "/rerank", .task = TASK_RERANK, MEMBERS(rerank_members), .render = render_ranks, .faults = &tei_faults};
+    .path = "/rerank",
+    .summary = "Scores of texts for a query, best first",
+    .schema = "{'type':'array','items':{'type':'object','required':['index','score'],'properties':{"
+              "'index':{'type':'integer'},'text':{'type':'string'},'score':{'type':'number'}}}}",
+    .task = TASK_RERANK,
+    MEMBERS(rerank_members),
+    .render = render_ranks,
+    .faults = &tei_faults};
 
 const struct dialect tei_predict = {.path = "/predict",
+                                    .summary = "Labels of texts, best first",
+                                    .schema = "{'oneOf':[{'$ref':'#/components/schemas/labels'},"
+                                              "{'type':'array','items':{'$ref':'#/components/schemas/labels'}}]}",
                                     .task = TASK_CLASSIFY,
                                     MEMBERS(predict_members),
                                     .render = render_predictions,
