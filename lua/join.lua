@@ -3,7 +3,7 @@
 --
 -- KEYS  1 meta, 2 alive
 -- ARGV  1 protocol (whole number), 2 model id, 3 token, 4 lease in ms, 5 precision,
---       6 the model's name;
+--       6 the model's name, 7 its facts: JSON, as docs/protocol.md says;
 --       then what a worker must be allowed to run, with `@` for the queue's keys (src/redis/rights.h)
 -- Returns { code, text }
 --        1  joined; after a reconnect the key may still be ours
@@ -26,7 +26,7 @@ local function may(command)
   return redis.acl_check_cmd(unpack(words))
 end
 
-for i = 7, #ARGV do
+for i = 8, #ARGV do
   for _, stream in ipairs({'requests:high', 'requests', 'requests:low'}) do
     local command = string.gsub(string.gsub(ARGV[i], '@requests%*', '@' .. stream), '@', queue)
     if not may(command) then return {-4, command} end
@@ -46,6 +46,8 @@ end
 call('HSETNX', meta, 'model', ARGV[6]) -- only for people; the id decides
 local precision = call('HGET', meta, 'precision')
 if precision and precision ~= ARGV[5] then return {-3, precision} end
+
+call('HSET', meta, 'model_facts', ARGV[7])
 
 if holder and holder ~= ARGV[3] then return {0, ''} end
 call('SET', alive, ARGV[3], 'PX', ARGV[4])

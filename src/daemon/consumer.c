@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 
 static uint64_t random_seed(void)
@@ -189,8 +190,24 @@ static struct worker_options options_of(const struct consumer *self, const struc
     return options;
 }
 
+/* Writes the field `model_facts` of docs/protocol.md. */
+static void put_facts(struct buffer *to, const struct model *model)
+{
+    buffer_json(to, "{'tasks':[");
+    for (int task = 0; task < TASK_COUNT; task++) {
+        if (head_does(&model->head, (enum request_task)task)) { buffer_json(to, ",%s", task_names[task]); }
+    }
+    buffer_json(to, "],'dim':%u,'max_tokens':%u,'prompts':[", model->dim, model->max_tokens);
+    for (uint32_t i = 0; i < model->prompt_count && model->pool_prompt; i++) {
+        buffer_json(to, ",'%s'", model->prompts[i].name);
+    }
+    buffer_append(to, "]}", sizeof "]}");
+}
+
 static enum status open_queue(struct consumer *self, struct err *err)
 {
+    put_facts(&self->facts, self->model);
+    if (!buffer_ok(&self->facts)) { return err_set(err, STATUS_NO_MEMORY, "no memory for a queue"); }
     const struct config *config = self->config;
     const struct engine_int8 *int8 = engine_int8(self->engine);
     struct queue_options options = {
@@ -199,6 +216,7 @@ static enum status open_queue(struct consumer *self, struct err *err)
         .name = config->queue,
         .model_name = self->model->name,
         .model_id = self->model->id,
+        .model_facts = self->facts.data,
         .revision = self->model->revision,
         .precision = precision_name(engine_precision(self->engine)),
         .int8_products = int8 ? int8->total : 0,
@@ -237,6 +255,7 @@ void consumer_close(struct consumer *self)
     queue_close(self->queue);
     worker_close(self->worker);
     actions_free(&self->actions);
+    buffer_free(&self->facts);
 }
 
 enum status consumer_tune(struct consumer *self, const struct config *config, struct err *err)

@@ -53,6 +53,8 @@ struct consumer {
     uint64_t deadline_ns;
     uint64_t compute_timeout_ns; /* 0: none */
 
+    struct buffer facts; /* of the model, for queue_options: a C string */
+
     bool was_ready;
     bool stopped, clean;
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */

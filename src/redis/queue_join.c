@@ -236,6 +236,7 @@ static void send_join(struct queue *queue)
     command_number(&command, queue->options.lease_ms);
     command_text(&command, queue->options.precision);
     command_text(&command, queue->options.model_name);
+    command_text(&command, queue->options.model_facts ? queue->options.model_facts : "{}");
     for (size_t i = 0; i < count; i++) {
         if (rights[i].roles & ROLE_WORKER) { command_text(&command, rights[i].command); }
     }

@@ -20,6 +20,7 @@ struct queue_options {
     /* The model, for replies and for the pin: one queue has one model. */
     const char *model_name;
     const char *model_id;
+    const char *model_facts;          /* JSON, for those who ask before they send; NULL: {} */
     const char *revision;             /* NULL or "": not in replies */
     const char *precision;            /* NULL: f32, which is not in replies */
     uint32_t int8_products, products; /* of the model's layers: in int8, and all; 0: the precision is not int8 */

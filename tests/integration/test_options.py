@@ -180,6 +180,12 @@ class Options(RedisCase):
         rows = rows_of("f32", self.reply(inputs='["one", "two"]', encoding="f32", prompt="query"))
         self.assertEqual(rows, [self.vector("find: one"), self.vector("find: two")])
 
+    def test_the_model_is_known_before_anything_is_sent(self):
+        self.serve()
+        dim = self.reply(text="hello")["dim"]
+        facts = json.loads(self.client.hget(self.sender.key("meta"), "model_facts"))
+        self.assertEqual(facts, {"tasks": ["embed"], "dim": dim, "max_tokens": 64, "prompts": list(PROMPTS)})
+
     def test_prompt_against_the_queues_own(self):
         self.serve("--prompt", "query")
         self.assertEqual(self.reply(text="hello", encoding="f32")[b"embedding"], self.vector("find: hello"))

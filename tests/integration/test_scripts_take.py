@@ -25,7 +25,8 @@ class Take(ScriptCase):
 
     def test_join_pins_protocol_and_model(self):
         self.assertEqual(self.run_call("join", model="a"), [1, ""])
-        self.assertEqual(plain(self.client.hgetall(self.desk.key("meta"))), {"protocol": "1", "model_id": "a", "model": "name of a"})
+        self.assertEqual(plain(self.client.hgetall(self.desk.key("meta"))), {"protocol": "1", "model_id": "a", "model": "name of a",
+                                                                               "model_facts": "{}"})
         self.assertEqual(self.run_call("join", model="b", me="you"), [-2, "a (name of a)"])
         self.client.hdel(self.desk.key("meta"), "model")  # a queue of an earlier version does not have it
         self.assertEqual(self.run_call("join", model="b", me="you"), [-2, "a"])

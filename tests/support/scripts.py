@@ -300,7 +300,7 @@ class Desk:
         return Call("group", [self.stream(which)], [])
 
     def join(self, token="token", model="model", me="me", lease_ms=3600000):
-        return Call("join", [self.key("meta"), self.key(f"alive:{me}")], [1, model, token, lease_ms, "f32", f"name of {model}"])
+        return Call("join", [self.key("meta"), self.key(f"alive:{me}")], [1, model, token, lease_ms, "f32", f"name of {model}", "{}"])
 
     def renew(self, token="token", me="me", lease_ms=3600000):
         return Call("renew", [self.key(f"alive:{me}")], [token, lease_ms])
