@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/float_text.h"
 #include "base/json.h"
@@ -37,8 +38,40 @@ void call_free(struct call *call)
 bool dialect_parse(const struct dialect *dialect, const char *body, size_t length, struct call *call,
                    struct fault *fault)
 {
-    *call = (struct call){.dialect = dialect, .task = dialect->task, .normalize = -1, .truncate = -1};
+    *call = (struct call){.dialect = dialect, .task = dialect->task, .normalize = -1, .truncate = -1, .purpose = -1};
     return body_read(body, length, call, fault) && (!dialect->finish || dialect->finish(call, fault));
+}
+
+/* Finds a text in a JSON array of strings without escapes; case does not matter. */
+static struct slice find_name(struct lexer lexer, const char *name)
+{
+    struct slice item;
+    if (!lexer_take(&lexer, '[')) { return (struct slice){NULL, 0}; }
+    while (lexer_take(&lexer, '"') && lexer_string(&lexer, &item.bytes, &item.length)) {
+        if (item.length == strlen(name) && strncasecmp(item.bytes, name, item.length) == 0) { return item; }
+        (void)lexer_take(&lexer, ',');
+    }
+    return (struct slice){NULL, 0};
+}
+
+void call_choose_prompt(struct call *call, struct slice facts)
+{
+    /* The names that sentence-transformers looks for, then those of models with more prompts. */
+    static const char *const names[PURPOSES][5] = {
+        [PURPOSE_DOCUMENT] = {"document", "passage", "corpus", "search_document"},
+        [PURPOSE_QUERY] = {"query", "search_query"},
+        [PURPOSE_CLASSIFICATION] = {"classification"},
+        [PURPOSE_CLUSTERING] = {"clustering"},
+    };
+    struct slice prompts;
+    if (call->purpose < 0 || call->purpose >= PURPOSES || call->prompt.length > 0 ||
+        !json_member(facts.bytes, facts.length, "prompts", &prompts.bytes, &prompts.length)) {
+        return;
+    }
+    for (int i = 0; names[call->purpose][i] && call->prompt.length == 0; i++) {
+        call->prompt =
+            find_name((struct lexer){prompts.bytes, prompts.bytes + prompts.length}, names[call->purpose][i]);
+    }
 }
 
 void dialect_render(const struct call *call, const struct answer *answer, struct buffer *to)

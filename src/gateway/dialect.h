@@ -23,6 +23,9 @@ struct slice {
     size_t length;
 };
 
+/* What vectors are for, in the order of the words of each dialect. */
+enum purpose { PURPOSE_DOCUMENT, PURPOSE_QUERY, PURPOSE_CLASSIFICATION, PURPOSE_CLUSTERING, PURPOSES };
+
 /* Forms of vectors in an answer, as bits; 0: the dialect's usual one. */
 enum { FORM_FLOAT = 1, FORM_BASE64 = 2 };
 
@@ -38,6 +41,7 @@ struct call {
     struct slice query;         /* decoded; TASK_RERANK has one */
     uint32_t dims, top_n;       /* 0: not given */
     signed char normalize, truncate; /* -1: not given */
+    signed char purpose;             /* enum purpose; -1: not given */
     signed char raw, return_texts;   /* 0 or 1 */
     unsigned forms;
     uint64_t given;        /* by number in the dialect's table: the members that the body has */
@@ -139,6 +143,11 @@ const struct dialect *dialect_find(const char *path);
  * the fault says why. Thread: any. */
 MUST_CHECK bool dialect_parse(const struct dialect *dialect, const char *body, size_t length, struct call *call,
                               struct fault *fault);
+
+/* Chooses the prompt of a call that says what its vectors are for, if it names none itself: the model's prompt for that
+ * purpose, by the names that models give it. A model that has no such prompt uses its own. `facts`: `model_facts` of
+ * the queue; empty: not known. It must outlive the call. */
+void call_choose_prompt(struct call *call, struct slice facts);
 
 /* Appends the body of an answer. The buffer is broken if memory ran out. */
 void dialect_render(const struct call *call, const struct answer *answer, struct buffer *to);

@@ -63,7 +63,12 @@ static const struct member members[] = {
     {"output_dimension", MEMBER_COUNT, offsetof(struct call, dims)},
     {"output_dtype", MEMBER_CHECKED, 0, {"float"}},
     {"truncation", MEMBER_FLAG, offsetof(struct call, truncate)},
+    {"input_type", MEMBER_CHOICE, offsetof(struct call, purpose), {"document", "query"}},
     /* Jina's, vLLM's */
+    {"task",
+     MEMBER_CHOICE,
+     offsetof(struct call, purpose),
+     {"retrieval.passage", "retrieval.query", "classification", "separation", "text-matching"}},
     {"late_chunking", MEMBER_REFUSED},
     {"truncate_prompt_tokens", MEMBER_REFUSED},
 };

@@ -145,6 +145,38 @@ TEST(a_wish_that_cannot_be_met_is_refused_by_name)
     assert_bad("/v2/embed", "{'images':null}", "texts: missing");
 }
 
+/* The prompt that a body gets from a model with these prompts. */
+static void assert_prompt(const char *path, const char *body, const char *facts, const char *prompt)
+{
+    struct call call = good_call(path, body);
+    const char *json = quoted(facts);
+    call_choose_prompt(&call, (struct slice){json, strlen(json)});
+    assert_slice(call.prompt, prompt);
+    call_free(&call);
+}
+
+TEST(a_purpose_chooses_the_models_prompt_for_it)
+{
+    static const char query[] = "{'texts':['a'],'input_type':'search_query'}";
+    static const char document[] = "{'texts':['a'],'input_type':'search_document'}";
+    static const char clustering[] = "{'texts':['a'],'input_type':'clustering'}";
+    static const char facts[] = "{'dim':4,'prompts':['passage','Clustering','query']}";
+    assert_prompt("/v2/embed", query, facts, "query");
+    assert_prompt("/v2/embed", document, facts, "passage");
+    assert_prompt("/v2/embed", clustering, facts, "Clustering");
+    assert_prompt("/v2/embed", clustering, "{'prompts':['query']}", "");
+    assert_prompt("/v2/embed", "{'texts':['a']}", facts, "");
+    assert_prompt("/v2/embed", query, "{'prompts':['search_query','search_document']}", "search_query");
+    assert_prompt("/v2/embed", document, "{'prompts':['search_document','document']}", "document");
+    assert_prompt("/v2/embed", query, "{'prompts':[]}", "");
+    assert_prompt("/v2/embed", query, "{'dim':4}", "");
+    assert_prompt("/v2/embed", query, "", "");
+    assert_prompt("/v1/embeddings", "{'input':'a','input_type':'query'}", facts, "query");
+    assert_prompt("/v1/embeddings", "{'input':'a','task':'retrieval.passage'}", facts, "passage");
+    assert_prompt("/v1/embeddings", "{'input':'a','task':'text-matching'}", facts, "");
+    assert_prompt("/v1/embeddings", "{'input':'a','input_type':'query','prompt_name':'passage'}", facts, "passage");
+}
+
 TEST(a_fault_is_read_by_cohere_and_by_jina)
 {
     struct fault fault;
