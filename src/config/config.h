@@ -22,6 +22,7 @@ enum command_bit {
     FOR_QUEUES = 256,  /* an entry of `queues` may have its own */
     FOR_BULK = 512,    /* embed through a queue */
     FOR_ENGINE = 1024, /* the engine alone: bench engine, classify, rerank, model */
+    FOR_GATEWAY = 2048,
 };
 
 /* The source of a value. A higher source wins, whatever the order of loading. */

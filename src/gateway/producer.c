@@ -300,6 +300,8 @@ static void on_looked(void *context, const struct resp_value *reply)
         end_request(request, &(struct producer_reply){.fields = reply});
     } else if (again) {
         look_for(request);
+    } else if (request->command.words == 0 && clock_now_ms() >= request->deadline_ms) {
+        fail_request(request, STATUS_TIMEOUT, "no reply yet");
     } else if (request->sent_ms == 0) {
         add_request(request);
     }
@@ -481,7 +483,7 @@ static void on_second(evutil_socket_t fd, short what, void *context)
     producer->step = producer->oldest;
     for (struct producer_request *request; (request = producer->step);) {
         producer->step = request->newer;
-        if (now_ms >= request->deadline_ms) {
+        if (now_ms >= request->deadline_ms && (request->command.words > 0 || producer->up)) {
             if (request->name[0] != '\0' && !request->kept) { cancel_in_queue(producer, request->name); }
             fail_request(request, STATUS_TIMEOUT, "no reply in time");
         } else if (producer->down_ms && now_ms - producer->down_ms >= AWAY_MS) {
@@ -611,7 +613,7 @@ enum status producer_send(struct producer *producer, const struct producer_order
     request->added = order->added;
     request->ended = order->ended;
     request->kept = order->kept;
-    request->deadline_ms = clock_now_ms() + order->timeout_ms + GRACE_MS;
+    request->deadline_ms = clock_now_ms() + order->timeout_ms + (order->count > 0 ? GRACE_MS : 0);
     snprintf(request->id, sizeof request->id, "%s", order->id);
     request->hash = XXH3_64bits(request->id, strlen(request->id));
     struct command *command = &request->command;

@@ -1,0 +1,914 @@
+#include "gateway/gateway.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/histogram.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "gateway/dialect.h"
+#include "gateway/producer.h"
+#include "http/server.h"
+
+enum { CONNECTIONS = 16384, BODY_BYTES = 32 << 20, RECEIVE_MS = 20000, IDLE_MS = 120000 };
+enum {
+    TIMEOUT_MS = 600000,
+    TIMEOUT_MOST_S = 86400,
+    JOB_TIMEOUT_MS = 86400000,
+    JOB_KEPT_MS = 86400000,
+    WAIT_MOST_S = 60,
+    AWAY_RETRY_MS = 1000
+};
+enum { TEXTS_FALLBACK = 256, BYTES_FALLBACK = 1 << 20 }; /* a request's limits, while the queue has published none */
+enum { BUCKETS = 4096, ID_MAX = 96, FIELDS_MAX = 16, META_MAX = 128 };
+
+struct model_queue {
+    const char *name;
+    struct producer *producer;
+};
+
+/* One request of a call: some of its texts. */
+struct part {
+    struct exchange *exchange;
+    struct producer_request *request; /* NULL: it has ended */
+    uint32_t first, count;
+    struct buffer labels; /* TASK_CLASSIFY: the elements of the reply's array */
+};
+
+/* A call or a question about a job, from its body to its answer. */
+struct exchange {
+    struct gateway *gateway;
+    struct exchange *next; /* in its bucket */
+    struct model_queue *queue;
+    uint64_t number; /* of the HTTP request */
+    uint64_t began_ns;
+    struct call call;
+    char *body;
+    struct part *parts; /* [part_count] */
+    uint32_t part_count, open_parts;
+    bool kept;  /* its ids were given, or can be found again: nothing is cancelled when the client goes away */
+    bool async; /* the client does not wait for the reply */
+    struct buffer floats;
+    uint32_t dim;
+    uint64_t tokens;
+    char model[256];
+    char id[ID_MAX]; /* of the request, or what the parts' ids begin with */
+};
+
+struct gateway {
+    struct gateway_options options;
+    char name[32];
+    struct http *http;
+    struct http_route *routes;
+    struct model_queue *queues;
+    struct exchange *buckets[BUCKETS]; /* by number */
+    uint64_t open, succeeded, failed[FAULT_KINDS];
+    struct histogram durations;
+};
+
+/* --- Answers ------------------------------------------------------------------------------------------------------ */
+
+static void put_request_id(struct http_reply *reply, const char *id)
+{
+    buffer_format(&reply->headers, "x-request-id: %s\r\n", id);
+}
+
+static void fill_fault(struct gateway *gateway, const struct dialect *dialect, const struct fault *fault,
+                       struct http_reply *reply)
+{
+    gateway->failed[fault->kind]++;
+    reply->status = fault->status;
+    reply->type = "application/json";
+    fault_put_headers(fault, &reply->headers);
+    dialect_render_fault(dialect, fault, &reply->body);
+}
+
+static void free_exchange(struct exchange *exchange)
+{
+    for (uint32_t i = 0; i < exchange->part_count; i++) { buffer_free(&exchange->parts[i].labels); }
+    buffer_free(&exchange->floats);
+    call_free(&exchange->call);
+    free(exchange->parts);
+    free(exchange->body);
+    free(exchange);
+}
+
+/* Cancels what is still in the queue, and frees the exchange. */
+static void end_exchange(struct exchange *exchange)
+{
+    struct gateway *gateway = exchange->gateway;
+    struct exchange **at = &gateway->buckets[exchange->number % BUCKETS];
+    while (*at && *at != exchange) { at = &(*at)->next; }
+    if (*at) {
+        *at = exchange->next;
+        gateway->open--;
+    }
+    for (uint32_t i = 0; i < exchange->part_count; i++) {
+        if (exchange->parts[i].request) { producer_cancel(exchange->parts[i].request); }
+    }
+    free_exchange(exchange);
+}
+
+static void answer_exchange(struct exchange *exchange, struct http_reply *reply)
+{
+    put_request_id(reply, exchange->id);
+    histogram_add(&exchange->gateway->durations, clock_now_ns() - exchange->began_ns);
+    http_answer(exchange->gateway->http, exchange->number, reply);
+    end_exchange(exchange);
+}
+
+static void answer_fault(struct exchange *exchange, const struct fault *fault)
+{
+    struct http_reply reply = {0};
+    fill_fault(exchange->gateway, exchange->call.dialect, fault, &reply);
+    answer_exchange(exchange, &reply);
+}
+
+static void answer_result(struct exchange *exchange)
+{
+    struct http_reply reply = {.type = "application/json"};
+    struct buffer labels = {0};
+    buffer_string(&labels, "[");
+    for (uint32_t i = 0; i < exchange->part_count; i++) {
+        struct buffer *part = &exchange->parts[i].labels;
+        if (i > 0) { buffer_string(&labels, ","); }
+        if (part->length > 0) { buffer_append(&labels, part->data, part->length); }
+    }
+    buffer_string(&labels, "]");
+    const float *floats = (const float *)(const void *)exchange->floats.data;
+    bool embeds = exchange->call.task == TASK_EMBED;
+    struct answer answer = {.vectors = embeds ? floats : NULL,
+                            .scores = embeds ? NULL : floats,
+                            .labels = {labels.data, labels.length},
+                            .dim = exchange->dim,
+                            .tokens = exchange->tokens,
+                            .model = exchange->model,
+                            .request_id = exchange->id};
+    dialect_render(&exchange->call, &answer, &reply.body);
+    if (buffer_ok(&reply.body) && buffer_ok(&labels)) {
+        exchange->gateway->succeeded++;
+        answer_exchange(exchange, &reply);
+    } else {
+        struct fault fault;
+        fault_set(&fault, exchange->call.dialect, FAULT_UNAVAILABLE, NULL, "no memory for the answer");
+        buffer_free(&reply.body);
+        answer_fault(exchange, &fault);
+    }
+    buffer_free(&labels);
+}
+
+/* --- Replies ------------------------------------------------------------------------------------------------------ */
+
+static struct slice slice_of(const struct resp_value *value)
+{
+    return value && value->bytes ? (struct slice){value->bytes, value->length} : (struct slice){"", 0};
+}
+
+/* Puts the floats of a part at their place; false if the reply does not fit the call. */
+static bool take_floats(struct part *part, struct slice bytes, uint64_t dim)
+{
+    struct exchange *exchange = part->exchange;
+    size_t size = (size_t)dim * sizeof(float), total = exchange->call.text_count * size;
+    if (dim == 0 || dim > 1 << 20 || bytes.length != part->count * size) { return false; }
+    if (exchange->floats.length == 0) {
+        if (!buffer_reserve(&exchange->floats, total)) { return false; }
+        exchange->floats.length = total;
+        exchange->dim = (uint32_t)dim;
+    }
+    if (exchange->dim != dim) { return false; }
+    memcpy(exchange->floats.data + part->first * size, bytes.bytes, bytes.length);
+    return true;
+}
+
+static bool take_result(struct part *part, const struct resp_value *fields, struct slice info)
+{
+    struct exchange *exchange = part->exchange;
+    uint64_t tokens, dim, count;
+    (void)json_member_number(info.bytes, info.length, "tokens", &tokens);
+    (void)json_member_number(info.bytes, info.length, "count", &count);
+    exchange->tokens += tokens;
+    if (exchange->model[0] == '\0') {
+        (void)json_member_text(info.bytes, info.length, "model", exchange->model, sizeof exchange->model);
+    }
+    if (count != part->count) { return false; }
+    switch (exchange->call.task) {
+    case TASK_EMBED:
+        (void)json_member_number(info.bytes, info.length, "dim", &dim);
+        return take_floats(part, slice_of(resp_field(fields, "embedding")), dim);
+    case TASK_RERANK:
+        return take_floats(part, slice_of(resp_field(fields, "scores")), 1);
+    default: {
+        struct slice labels = slice_of(resp_field(fields, "labels"));
+        if (labels.length < 2) { return false; }
+        buffer_append(&part->labels, labels.bytes + 1, labels.length - 2);
+        return buffer_ok(&part->labels);
+    }
+    }
+}
+
+/* Fills the fault for a request that ended without a reply. */
+static void fault_of_status(struct fault *fault, const struct dialect *dialect, enum status status, const char *message)
+{
+    if (status == STATUS_TIMEOUT) {
+        fault_set(fault, dialect, FAULT_EXPIRED, NULL, "no worker has answered in time");
+    } else if (status == STATUS_UNAVAILABLE || status == STATUS_DENIED) {
+        fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "%s", message);
+        fault->retry_after_ms = AWAY_RETRY_MS;
+    } else {
+        fault_set(fault, dialect, FAULT_BACKEND, NULL, "%s", message);
+    }
+}
+
+static void on_ended(void *context, const struct producer_reply *reply)
+{
+    struct part *part = context;
+    struct exchange *exchange = part->exchange;
+    const struct dialect *dialect = exchange->call.dialect;
+    struct fault fault;
+    part->request = NULL;
+    if (reply->status != STATUS_OK) {
+        fault_of_status(&fault, dialect, reply->status, reply->message);
+        answer_fault(exchange, &fault);
+        return;
+    }
+    const struct resp_value *status = resp_field(reply->fields, "status");
+    struct slice info = slice_of(resp_field(reply->fields, "info"));
+    if (resp_equals(status, "done")) {
+        if (!take_result(part, reply->fields, info)) {
+            fault_set(&fault, dialect, FAULT_BACKEND, NULL,
+                      "the queue answered with a reply that is not what was asked");
+            answer_fault(exchange, &fault);
+        } else if (--exchange->open_parts == 0) {
+            answer_result(exchange);
+        }
+        return;
+    }
+    struct slice code = slice_of(resp_field(reply->fields, "code"));
+    struct slice message = slice_of(resp_field(reply->fields, "message"));
+    if (!resp_equals(status, "error")) {
+        code = (struct slice){"cancelled", strlen("cancelled")};
+        message = (struct slice){"the request was cancelled", strlen("the request was cancelled")};
+    }
+    fault_from_reply(&fault, &exchange->call, code, message, info, part->first);
+    answer_fault(exchange, &fault);
+}
+
+/* --- From a call to requests -------------------------------------------------------------------------------------- */
+
+/* The name after the last slash: people write sentence-transformers/all-MiniLM-L6-v2, and the folder is named by the
+ * last part. */
+static struct slice last_part(struct slice name)
+{
+    const char *slash = name.length > 0 ? memrchr(name.bytes, '/', name.length) : NULL;
+    return slash ? (struct slice){slash + 1, name.length - (size_t)(slash + 1 - name.bytes)} : name;
+}
+
+static bool is_name(struct slice slice, const char *name)
+{
+    return name[0] != '\0' && slice.length == strlen(name) && memcmp(slice.bytes, name, slice.length) == 0;
+}
+
+static struct model_queue *find_queue(const struct gateway *gateway, struct slice model)
+{
+    if (model.length == 0) { return gateway->options.queue_count == 1 ? &gateway->queues[0] : NULL; }
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < gateway->options.queue_count; i++) {
+            struct model_queue *queue = &gateway->queues[i];
+            if (is_name(model, queue->name) || is_name(model, producer_facts(queue->producer)->model)) { return queue; }
+        }
+        model = last_part(model);
+    }
+    return NULL;
+}
+
+static bool pick_queue(struct exchange *exchange, struct fault *fault)
+{
+    const struct gateway *gateway = exchange->gateway;
+    struct slice model = exchange->call.model;
+    struct buffer names = {0};
+    exchange->queue = find_queue(gateway, model);
+    if (exchange->queue) { return true; }
+    for (size_t i = 0; i < gateway->options.queue_count; i++) {
+        const char *published = producer_facts(gateway->queues[i].producer)->model;
+        buffer_format(&names, "%s%s", i > 0 ? ", " : "", published[0] != '\0' ? published : gateway->queues[i].name);
+    }
+    fault_set(fault, exchange->call.dialect, FAULT_NO_MODEL, "model", "%s%.*s%s; there are: %.*s",
+              model.length > 0 ? "there is no model '" : "name a model", (int)model.length,
+              model.length > 0 ? model.bytes : "", model.length > 0 ? "'" : "", (int)names.length,
+              names.length > 0 ? names.data : "");
+    buffer_free(&names);
+    return false;
+}
+
+/* Divides the texts among requests, each within the queue's limits. A text that is too large goes alone, and the queue
+ * says so. */
+static bool divide_texts(struct exchange *exchange)
+{
+    const struct producer_facts *facts = producer_facts(exchange->queue->producer);
+    uint64_t most = facts->max_inputs ? facts->max_inputs : TEXTS_FALLBACK;
+    uint64_t bytes_most = facts->max_text_bytes ? facts->max_text_bytes : BYTES_FALLBACK;
+    const struct call *call = &exchange->call;
+    uint32_t first = 0;
+    exchange->parts = calloc(call->text_count, sizeof *exchange->parts);
+    while (exchange->parts && first < call->text_count) {
+        struct part *part = &exchange->parts[exchange->part_count++];
+        size_t bytes = call->texts[first].length;
+        *part = (struct part){.exchange = exchange, .first = first, .count = 1};
+        while (first + part->count < call->text_count && part->count < most &&
+               bytes + call->texts[first + part->count].length <= bytes_most) {
+            bytes += call->texts[first + part->count++].length;
+        }
+        first += part->count;
+    }
+    return exchange->parts;
+}
+
+/* What the headers of a call say. */
+struct wishes {
+    enum request_class class;
+    uint64_t timeout_ms;
+    const char *tenant, *traceparent, *tracestate; /* NULL: not given */
+};
+
+static bool read_wishes(const struct exchange *exchange, const struct http_request *request, struct wishes *wishes,
+                        struct fault *fault)
+{
+    const struct dialect *dialect = exchange->call.dialect;
+    const char *priority = http_header(request, "X-Sluice-Priority");
+    const char *timeout = http_header(request, "X-Sluice-Timeout"), *end = timeout;
+    *wishes = (struct wishes){.class = CLASS_NORMAL,
+                              .timeout_ms = exchange->async ? JOB_TIMEOUT_MS : TIMEOUT_MS,
+                              .tenant = http_header(request, "X-Sluice-Tenant"),
+                              .traceparent = http_header(request, "traceparent"),
+                              .tracestate = http_header(request, "tracestate")};
+    if (priority) {
+        int class = 0;
+        while (class < CLASS_COUNT && strcasecmp(priority, class_names[class]) != 0) { class ++; }
+        if (class == CLASS_COUNT) {
+            return fault_set(fault, dialect, FAULT_BAD_REQUEST, NULL, "X-Sluice-Priority is high, normal or low");
+        }
+        wishes->class = (enum request_class) class;
+    }
+    if (!timeout && !exchange->async) { /* how long the clients of OpenAI and others wait, which they say */
+        timeout = http_header(request, "x-stainless-read-timeout");
+    }
+    if (timeout) {
+        char *after;
+        double seconds = strtod(timeout, &after);
+        end = after;
+        bool good = end != timeout && *end == '\0' && seconds > 0 && seconds <= TIMEOUT_MOST_S;
+        if (good) { wishes->timeout_ms = (uint64_t)(seconds * 1000) + (seconds < 0.001); }
+        if (!good && http_header(request, "X-Sluice-Timeout")) {
+            return fault_set(fault, dialect, FAULT_BAD_REQUEST, NULL, "X-Sluice-Timeout is seconds, up to %d",
+                             (int)TIMEOUT_MOST_S);
+        }
+    }
+    return true;
+}
+
+/* The id of a call with an Idempotency-Key: whose it is, the key and what was asked. */
+static bool name_by_key(struct exchange *exchange, const struct http_request *request, const char *key,
+                        const char *tenant, struct fault *fault)
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    const char *parts[] = {tenant ? tenant : "", key, request->path, request->body};
+    size_t lengths[] = {strlen(parts[0]), strlen(key), strlen(request->path), request->body_length};
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    bool good = context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    for (size_t i = 0; good && i < 4; i++) {
+        good = EVP_DigestUpdate(context, &lengths[i], sizeof lengths[i]) == 1 &&
+               EVP_DigestUpdate(context, parts[i], lengths[i]) == 1;
+    }
+    good = good && EVP_DigestFinal_ex(context, digest, &length) == 1;
+    EVP_MD_CTX_free(context);
+    if (!good) {
+        return fault_set(fault, exchange->call.dialect, FAULT_UNAVAILABLE, NULL, "no digest of the Idempotency-Key");
+    }
+    int used = snprintf(exchange->id, sizeof exchange->id, "key-");
+    for (unsigned i = 0; i < length; i++) {
+        used += snprintf(exchange->id + used, sizeof exchange->id - (size_t)used, "%02x", digest[i]);
+    }
+    exchange->kept = true;
+    return true;
+}
+
+/* The fields of a request, in the words of the protocol. */
+struct fields {
+    struct entry_field items[FIELDS_MAX];
+    size_t count;
+    char dims[16], meta[META_MAX];
+};
+
+static void add_field(struct fields *fields, const char *name, const char *value, size_t length)
+{
+    fields->items[fields->count++] = (struct entry_field){name, strlen(name), value, length};
+}
+
+static void add_text(struct fields *fields, const char *name, const char *value)
+{
+    if (value) { add_field(fields, name, value, strlen(value)); }
+}
+
+static void fill_fields(const struct exchange *exchange, const struct wishes *wishes, const struct buffer *inputs,
+                        struct fields *fields)
+{
+    const struct call *call = &exchange->call;
+    fields->count = 0;
+    add_field(fields, "inputs", inputs->data, inputs->length);
+    if (call->task != TASK_EMBED) { add_text(fields, "task", task_names[call->task]); }
+    if (call->task != TASK_CLASSIFY) { add_text(fields, "encoding", "f32"); }
+    if (call->task == TASK_RERANK) { add_field(fields, "query", call->query.bytes, call->query.length); }
+    if (call->raw > 0) { add_text(fields, "raw", "1"); }
+    if (call->normalize >= 0) { add_text(fields, "normalize", call->normalize ? "1" : "0"); }
+    if (call->truncate >= 0) { add_text(fields, "truncate", call->truncate ? "1" : "0"); }
+    if (call->prompt.length > 0) { add_field(fields, "prompt", call->prompt.bytes, call->prompt.length); }
+    if (call->dims > 0) {
+        snprintf(fields->dims, sizeof fields->dims, "%u", call->dims);
+        add_text(fields, "dims", fields->dims);
+    }
+    add_text(fields, "tenant", wishes->tenant);
+    add_text(fields, "traceparent", wishes->traceparent);
+    add_text(fields, "tracestate", wishes->tracestate);
+    if (exchange->async) { add_text(fields, "meta", fields->meta); }
+}
+
+static void on_added(void *context, const char *name);
+static bool name_job(struct exchange *exchange, struct fault *fault);
+
+static bool send_parts(struct exchange *exchange, const struct wishes *wishes, struct fault *fault)
+{
+    struct fields fields;
+    struct buffer inputs = {0};
+    struct err err = {0};
+    enum status status = STATUS_OK;
+    const struct call *call = &exchange->call;
+    snprintf(fields.meta, sizeof fields.meta, "%s %d %u %u", call->dialect->path, call->single, call->top_n,
+             call->forms); /* read_meta */
+    for (uint32_t i = 0; i < exchange->part_count && status == STATUS_OK; i++) {
+        struct part *part = &exchange->parts[i];
+        char id[REQUEST_ID_MAX + 1];
+        inputs.length = 0;
+        for (uint32_t text = part->first; text < part->first + part->count; text++) {
+            buffer_append(&inputs, text == part->first ? "[" : ",", 1);
+            buffer_append(&inputs, call->texts[text].bytes, call->texts[text].length);
+        }
+        buffer_append(&inputs, "]", 1);
+        fill_fields(exchange, wishes, &inputs, &fields);
+        snprintf(id, sizeof id, exchange->part_count > 1 ? "%s.%u" : "%s", exchange->id, i);
+        struct producer_order order = {.class = wishes->class,
+                                       .id = id,
+                                       .kept = exchange->kept,
+                                       .fields = fields.items,
+                                       .count = fields.count,
+                                       .timeout_ms = wishes->timeout_ms,
+                                       .context = part,
+                                       .added = exchange->async ? on_added : NULL,
+                                       .ended = on_ended};
+        status = buffer_ok(&inputs) ? producer_send(exchange->queue->producer, &order, &part->request, &err)
+                                    : err_set(&err, STATUS_NO_MEMORY, "no memory for the texts of a request");
+    }
+    buffer_free(&inputs);
+    exchange->open_parts = exchange->part_count;
+    return status == STATUS_OK || fault_set(fault, call->dialect, FAULT_UNAVAILABLE, NULL, "%s", err.message);
+}
+
+static bool begin_call(struct exchange *exchange, const struct http_request *request, struct fault *fault)
+{
+    const struct dialect *dialect = exchange->call.dialect = dialect_find(request->path);
+    const char *type = http_header(request, "Content-Type"), *key = http_header(request, "Idempotency-Key");
+    const char *prefer = http_header(request, "Prefer");
+    struct wishes wishes;
+    /* A page of another site in a browser cannot send JSON, nor hide its origin. */
+    if (http_header(request, "Origin")) {
+        return fault_set(fault, dialect, FAULT_FORBIDDEN, NULL,
+                         "this gateway serves no pages: requests with an Origin "
+                         "are refused");
+    }
+    if (!type || strncasecmp(type, "application/json", strlen("application/json")) != 0) {
+        return fault_set(fault, dialect, FAULT_BAD_REQUEST, NULL, "Content-Type must be application/json");
+    }
+    exchange->async = prefer && strcasestr(prefer, "respond-async");
+    exchange->body = malloc(request->body_length + 1);
+    if (!exchange->body) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for the body"); }
+    if (request->body_length > 0) { memcpy(exchange->body, request->body, request->body_length); }
+    if (!dialect_parse(dialect, exchange->body, request->body_length, &exchange->call, fault) ||
+        !pick_queue(exchange, fault) || !read_wishes(exchange, request, &wishes, fault)) {
+        return false;
+    }
+    if (key && !name_by_key(exchange, request, key, wishes.tenant, fault)) { return false; }
+    if (!divide_texts(exchange)) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for a call"); }
+    if (exchange->async && !name_job(exchange, fault)) { return false; }
+    return send_parts(exchange, &wishes, fault);
+}
+
+static struct exchange *make_exchange(struct gateway *gateway, const struct http_request *request)
+{
+    struct exchange *exchange = calloc(1, sizeof *exchange);
+    if (!exchange) { return NULL; }
+    exchange->gateway = gateway;
+    exchange->number = request->number;
+    exchange->began_ns = clock_now_ns();
+    snprintf(exchange->id, sizeof exchange->id, "%s-%llx", gateway->name, (unsigned long long)request->number);
+    return exchange;
+}
+
+static enum http_when wait_for_it(struct exchange *exchange)
+{
+    struct exchange **bucket = &exchange->gateway->buckets[exchange->number % BUCKETS];
+    exchange->next = *bucket;
+    *bucket = exchange;
+    exchange->gateway->open++;
+    return HTTP_LATER;
+}
+
+static enum http_when answer_call(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    struct gateway *gateway = context;
+    struct fault fault;
+    struct exchange *exchange = make_exchange(gateway, request);
+    if (!exchange) { return http_error(reply, 503, "no memory for a call"); }
+    if (begin_call(exchange, request, &fault)) { return wait_for_it(exchange); }
+    fill_fault(gateway, dialect_find(request->path), &fault, reply);
+    put_request_id(reply, exchange->id);
+    end_exchange(exchange);
+    return HTTP_NOW;
+}
+
+static void on_gone(void *context, uint64_t number)
+{
+    struct gateway *gateway = context;
+    struct exchange *exchange = gateway->buckets[number % BUCKETS];
+    while (exchange && exchange->number != number) { exchange = exchange->next; }
+    if (exchange) { end_exchange(exchange); }
+}
+
+/* --- Jobs: calls with Prefer: respond-async. Everything about one is in its path and in its reply. -------------- */
+
+static void put_job(const struct exchange *exchange, const char *status, struct http_reply *reply)
+{
+    reply->status = 202;
+    buffer_json(&reply->body, "{'id':%s,'object':'job','status':%s}", exchange->id, status);
+}
+
+/* The request is in the queue: its client may go. */
+static void on_added(void *context, const char *name)
+{
+    const struct part *part = context;
+    struct exchange *exchange = part->exchange;
+    struct http_reply reply = {.type = "application/json"};
+    buffer_format(&reply.headers, "Location: /v1/jobs/%s/%s/%s\r\nPreference-Applied: respond-async\r\n",
+                  exchange->queue->name, name, exchange->id);
+    put_job(exchange, "queued", &reply);
+    answer_exchange(exchange, &reply);
+}
+
+static bool name_job(struct exchange *exchange, struct fault *fault)
+{
+    const struct call *call = &exchange->call;
+    uint64_t random[2];
+    if (exchange->part_count > 1) {
+        return fault_set(fault, call->dialect, FAULT_TOO_LARGE, NULL,
+                         "a call with Prefer: respond-async has at most %u texts here", exchange->parts[0].count);
+    }
+    if (call->return_texts > 0) {
+        return fault_set(fault, call->dialect, FAULT_BAD_REQUEST, NULL,
+                         "a call with Prefer: respond-async cannot return its texts");
+    }
+    if (exchange->kept) { return true; }
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return fault_set(fault, call->dialect, FAULT_UNAVAILABLE, NULL, "no random number to be had");
+    }
+    snprintf(exchange->id, sizeof exchange->id, "job-%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    exchange->kept = true;
+    return true;
+}
+
+/* The call of a job, as far as its answer needs it. */
+static bool read_meta(struct exchange *exchange, struct slice info)
+{
+    char meta[META_MAX], path[META_MAX];
+    int single;
+    uint64_t count;
+    struct call *call = &exchange->call;
+    if (!json_member_text(info.bytes, info.length, "meta", meta, sizeof meta) ||
+        sscanf(meta, "%127s %d %u %u", path, &single, &call->top_n, &call->forms) != 4 || !dialect_find(path)) {
+        return false;
+    }
+    (void)json_member_number(info.bytes, info.length, "count", &count);
+    call->dialect = dialect_find(path);
+    call->task = call->dialect->task;
+    call->single = single;
+    call->text_count = exchange->parts[0].count = (uint32_t)count;
+    return true;
+}
+
+static void on_job(void *context, const struct producer_reply *reply)
+{
+    struct part *part = context;
+    struct exchange *exchange = part->exchange;
+    struct fault fault;
+    if (reply->status == STATUS_TIMEOUT) { /* of the wait, not of the job */
+        struct http_reply answer = {.type = "application/json"};
+        part->request = NULL;
+        buffer_string(&answer.headers, "Retry-After: 1\r\n");
+        put_job(exchange, "queued", &answer);
+        answer_exchange(exchange, &answer);
+    } else if (reply->status == STATUS_OK && !read_meta(exchange, slice_of(resp_field(reply->fields, "info")))) {
+        part->request = NULL;
+        fault_set(&fault, NULL, FAULT_NOT_FOUND, NULL, "there is no such job");
+        answer_fault(exchange, &fault);
+    } else {
+        on_ended(context, reply);
+    }
+}
+
+/* Reads <queue>/<name>/<id>; false if no job was ever there, or if it was so long ago that its reply is gone. */
+static bool read_job(struct exchange *exchange, const char *rest, char name[REQUEST_NAME_MAX])
+{
+    const char *slash = strchr(rest, '/'), *last = strrchr(rest, '/');
+    struct gateway *gateway = exchange->gateway;
+    enum request_class class;
+    struct entry_id entry;
+    if (!slash || last == slash || last - slash > REQUEST_NAME_MAX) { return false; }
+    for (size_t i = 0; i < gateway->options.queue_count; i++) {
+        struct slice queue = {rest, (size_t)(slash - rest)};
+        if (is_name(queue, gateway->queues[i].name)) { exchange->queue = &gateway->queues[i]; }
+    }
+    snprintf(name, REQUEST_NAME_MAX, "%.*s", (int)(last - slash - 1), slash + 1);
+    snprintf(exchange->id, sizeof exchange->id, "%s", last + 1);
+    bool named = strncmp(exchange->id, "job-", 4) == 0 || strncmp(exchange->id, "key-", 4) == 0;
+    return exchange->queue && named && strspn(exchange->id + 4, "0123456789abcdef") == strlen(last + 1) - 4 &&
+           request_name_parse(name, strlen(name), &class, &entry) &&
+           entry.ms + (uint64_t)JOB_TIMEOUT_MS + JOB_KEPT_MS > clock_unix_ms();
+}
+
+static bool ask_job(struct exchange *exchange, const struct http_request *request, struct http_reply *reply,
+                    struct fault *fault)
+{
+    char name[REQUEST_NAME_MAX];
+    struct err err;
+    enum status status = STATUS_OK;
+    unsigned wait_s = 0;
+    if (!read_job(exchange, request->rest, name)) {
+        return fault_set(fault, NULL, FAULT_NOT_FOUND, NULL, "there is no such job");
+    }
+    if (request->method == HTTP_DELETE) {
+        status = producer_cancel_name(exchange->queue->producer, name, &err);
+        put_job(exchange, "cancelling", reply);
+    } else {
+        if (strncmp(request->query, "wait=", 5) == 0) { wait_s = (unsigned)strtoul(request->query + 5, NULL, 10); }
+        exchange->kept = true;
+        exchange->parts = calloc(1, sizeof *exchange->parts);
+        if (!exchange->parts) { return fault_set(fault, NULL, FAULT_UNAVAILABLE, NULL, "no memory for a call"); }
+        exchange->part_count = exchange->open_parts = 1;
+        exchange->parts[0].exchange = exchange;
+        struct producer_order order = {.id = exchange->id,
+                                       .kept = true,
+                                       .timeout_ms = 1000ull * (wait_s < WAIT_MOST_S ? wait_s : WAIT_MOST_S),
+                                       .context = exchange->parts,
+                                       .ended = on_job};
+        status = producer_send(exchange->queue->producer, &order, &exchange->parts[0].request, &err);
+    }
+    if (status != STATUS_OK) { fault_of_status(fault, NULL, status, err.message); }
+    return status == STATUS_OK;
+}
+
+static enum http_when answer_job(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    struct gateway *gateway = context;
+    struct fault fault;
+    struct exchange *exchange = make_exchange(gateway, request);
+    if (!exchange) { return http_error(reply, 503, "no memory for a call"); }
+    bool good = ask_job(exchange, request, reply, &fault);
+    if (good && exchange->part_count > 0) { return wait_for_it(exchange); }
+    if (!good) {
+        buffer_free(&reply->body);
+        fill_fault(gateway, NULL, &fault, reply);
+    }
+    put_request_id(reply, exchange->id);
+    end_exchange(exchange);
+    return HTTP_NOW;
+}
+
+/* --- What the gateway says of itself ------------------------------------------------------------------------------ */
+
+static void put_model(const struct model_queue *queue, struct buffer *to)
+{
+    const char *model = producer_facts(queue->producer)->model;
+    buffer_json(to, ",{'id':%s,'object':'model','created':0,'owned_by':'sluice'}", model[0] ? model : queue->name);
+}
+
+static enum http_when answer_models(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    const struct gateway *gateway = context;
+    struct fault fault;
+    if (request->rest[0] != '\0') {
+        struct slice name = {request->rest, strlen(request->rest)};
+        struct model_queue *queue = find_queue(gateway, name);
+        if (queue) {
+            struct buffer model = {0};
+            put_model(queue, &model);
+            buffer_append(&reply->body, model.data + 1, model.length - 1);
+            buffer_free(&model);
+        } else {
+            fault_set(&fault, NULL, FAULT_NO_MODEL, "model", "there is no model '%s'", request->rest);
+            fill_fault(context, NULL, &fault, reply);
+        }
+        return HTTP_NOW;
+    }
+    buffer_json(&reply->body, "{'object':'list','data':[");
+    for (size_t i = 0; i < gateway->options.queue_count; i++) { put_model(&gateway->queues[i], &reply->body); }
+    buffer_json(&reply->body, "]}");
+    return HTTP_NOW;
+}
+
+/* 200 if at least one queue has workers. */
+static enum http_when answer_health(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    const struct gateway *gateway = context;
+    bool served = false;
+    (void)request;
+    buffer_json(&reply->body, "{'queues':[");
+    for (size_t i = 0; i < gateway->options.queue_count; i++) {
+        const struct producer_facts *facts = producer_facts(gateway->queues[i].producer);
+        served = served || facts->served;
+        buffer_json(&reply->body, ",{'queue':%s,'redis':%hhd,'workers':%hhd}", gateway->queues[i].name,
+                    (signed char)facts->connected, (signed char)facts->served);
+    }
+    buffer_json(&reply->body, "]}");
+    reply->status = served ? 200 : 503;
+    return HTTP_NOW;
+}
+
+static enum http_when answer_metrics(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    const struct gateway *gateway = context;
+    struct buffer *to = &reply->body;
+    const struct histogram *durations = &gateway->durations;
+    uint64_t answered, refused, failed = 0, sum = 0;
+    (void)request;
+    http_counters(gateway->http, &answered, &refused);
+    for (int kind = 0; kind < FAULT_KINDS; kind++) { failed += gateway->failed[kind]; }
+    buffer_format(to, "# TYPE te_request_count counter\nte_request_count %llu\n",
+                  (unsigned long long)(gateway->succeeded + failed));
+    buffer_format(to, "# TYPE te_request_success counter\nte_request_success %llu\n",
+                  (unsigned long long)gateway->succeeded);
+    buffer_string(to, "# TYPE te_request_failure counter\n");
+    for (int kind = 0; kind < FAULT_KINDS; kind++) {
+        struct fault fault;
+        fault_set(&fault, NULL, (enum fault_kind)kind, NULL, " ");
+        buffer_format(to, "te_request_failure{err=\"%s\"} %llu\n", fault.code,
+                      (unsigned long long)gateway->failed[kind]);
+    }
+    buffer_string(to, "# TYPE te_request_duration histogram\n");
+    for (int i = 0; i <= HISTOGRAM_BOUNDS; i++) {
+        sum += durations->counts[i];
+        buffer_format(to, "te_request_duration_bucket{le=\"%s\"} %llu\n",
+                      i < HISTOGRAM_BOUNDS ? durations->bounds->buckets[i].shown : "+Inf", (unsigned long long)sum);
+    }
+    buffer_format(to, "te_request_duration_sum %.9g\nte_request_duration_count %llu\n",
+                  (double)durations->sum * durations->bounds->unit, (unsigned long long)sum);
+    buffer_format(to, "# TYPE te_queue_size gauge\nte_queue_size %llu\n", (unsigned long long)gateway->open);
+    buffer_format(to, "# TYPE sluice_gateway_http_answered_total counter\nsluice_gateway_http_answered_total %llu\n",
+                  (unsigned long long)answered);
+    buffer_format(to, "# TYPE sluice_gateway_http_refused_total counter\nsluice_gateway_http_refused_total %llu\n",
+                  (unsigned long long)refused);
+    static const char *const names[] = {"redis_connected gauge", "served gauge", "open_requests gauge",
+                                        "replies_total counter", "sent_again_total counter"};
+    for (size_t name = 0; name < sizeof names / sizeof names[0]; name++) {
+        int length = (int)strcspn(names[name], " ");
+        buffer_format(to, "# TYPE sluice_gateway_%s\n", names[name]);
+        for (size_t i = 0; i < gateway->options.queue_count; i++) {
+            const struct producer_facts *facts = producer_facts(gateway->queues[i].producer);
+            const uint64_t values[] = {facts->connected, facts->served, facts->open, facts->answered, facts->again};
+            buffer_format(to, "sluice_gateway_%.*s{queue=\"%s\"} %llu\n", length, names[name], gateway->queues[i].name,
+                          (unsigned long long)values[name]);
+        }
+    }
+    return HTTP_NOW;
+}
+
+/* --- Opening and closing ------------------------------------------------------------------------------------------ */
+
+static const struct http_route own_routes[] = {
+    {"/v1/models", HTTP_GET, "application/json", answer_models},
+    {"/v1/models/", HTTP_GET, "application/json", answer_models},
+    {"/v1/jobs/", HTTP_GET | HTTP_DELETE, "application/json", answer_job},
+    {"/health", HTTP_GET, "application/json", answer_health},
+    {"/metrics", HTTP_GET, "text/plain; version=0.0.4", answer_metrics},
+};
+enum { OWN_ROUTES = sizeof own_routes / sizeof own_routes[0] };
+
+static enum status open_queues(struct gateway *gateway, struct err *err)
+{
+    const struct gateway_options *options = &gateway->options;
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return err_set_errno(err, "no random number to be had");
+    }
+    snprintf(gateway->name, sizeof gateway->name, "http-%016llx", (unsigned long long)random);
+    gateway->queues = calloc(options->queue_count, sizeof *gateway->queues);
+    if (!gateway->queues) { return err_set(err, STATUS_NO_MEMORY, "no memory for the gateway"); }
+    for (size_t i = 0; i < options->queue_count; i++) {
+        struct producer_options producer = {.base = options->base,
+                                            .address = options->address,
+                                            .queue = options->queues[i],
+                                            .name = gateway->name,
+                                            .seed = random + i,
+                                            .context = options->context,
+                                            .on_denied = options->on_denied};
+        gateway->queues[i].name = options->queues[i];
+        TRY(producer_open(&producer, &gateway->queues[i].producer, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status open_http(struct gateway *gateway, struct err *err)
+{
+    size_t count = 0;
+    gateway->routes = calloc(dialect_count + OWN_ROUTES, sizeof *gateway->routes);
+    if (!gateway->routes) { return err_set(err, STATUS_NO_MEMORY, "no memory for the gateway"); }
+    for (size_t i = 0; i < dialect_count; i++) {
+        gateway->routes[count++] = (struct http_route){dialects[i]->path, HTTP_POST, "application/json", answer_call};
+    }
+    for (size_t i = 0; i < OWN_ROUTES; i++) { gateway->routes[count++] = own_routes[i]; }
+    struct http_options http = {.address = gateway->options.listen,
+                                .routes = gateway->routes,
+                                .route_count = count,
+                                .limits = {.connections = CONNECTIONS,
+                                           .body_bytes = BODY_BYTES,
+                                           .receive_ms = RECEIVE_MS,
+                                           .answer_ms = TIMEOUT_MOST_S * 1000u + RECEIVE_MS,
+                                           .idle_ms = IDLE_MS},
+                                .context = gateway,
+                                .gone = on_gone};
+    if (!http_is_loopback(gateway->options.listen)) {
+        return err_set(err, STATUS_DENIED,
+                       "%s is not a loopback address, and this version knows no keys: put a proxy that asks for one "
+                       "in front",
+                       gateway->options.listen);
+    }
+    return http_open(gateway->options.base, &http, &gateway->http, err);
+}
+
+enum status gateway_open(const struct gateway_options *options, struct gateway **out, struct err *err)
+{
+    struct gateway *gateway = calloc(1, sizeof *gateway);
+    if (!gateway) { return err_set(err, STATUS_NO_MEMORY, "no memory for the gateway"); }
+    gateway->options = *options;
+    gateway->durations.bounds = &histogram_times;
+    enum status status = open_queues(gateway, err);
+    if (status == STATUS_OK) { status = open_http(gateway, err); }
+    if (status != STATUS_OK) {
+        gateway_close(gateway);
+        return status;
+    }
+    log_info("gateway_listens", log_str("address", options->listen), log_str("name", gateway->name));
+    *out = gateway;
+    return STATUS_OK;
+}
+
+void gateway_stop(struct gateway *gateway)
+{
+    http_stop(gateway->http);
+}
+
+bool gateway_is_idle(const struct gateway *gateway)
+{
+    return http_in_flight(gateway->http) == 0;
+}
+
+void gateway_give_up(struct gateway *gateway)
+{
+    struct fault fault;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (gateway->buckets[i]) {
+            fault_set(&fault, gateway->buckets[i]->call.dialect, FAULT_UNAVAILABLE, NULL, "the gateway stops");
+            fault.retry_after_ms = AWAY_RETRY_MS;
+            answer_fault(gateway->buckets[i], &fault);
+        }
+    }
+}
+
+void gateway_close(struct gateway *gateway)
+{
+    if (!gateway) { return; }
+    http_close(gateway->http);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (gateway->buckets[i]) { end_exchange(gateway->buckets[i]); }
+    }
+    for (size_t i = 0; gateway->queues && i < gateway->options.queue_count; i++) {
+        producer_close(gateway->queues[i].producer);
+    }
+    free(gateway->queues);
+    free(gateway->routes);
+    free(gateway);
+}
