@@ -7,6 +7,11 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "daemon/server.h"
+#include "gateway/thread.h"
+
+/* After the worker has ended: for replies that are on their way to HTTP clients. Other workers may answer the rest, but
+ * this process cannot wait for them. */
+enum { LAST_REPLIES_MS = 500 };
 
 static int run_serve(struct invocation *invocation)
 {
@@ -14,13 +19,18 @@ static int run_serve(struct invocation *invocation)
     log_setup((enum log_level)config->log_level, (enum log_format)config->log, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
     struct server server;
+    struct gateway_thread *gateway = NULL;
     struct err err;
     enum status status = server_open(&server, config, invocation->config_path, &err);
+    if (status == STATUS_OK && config->listen[0] != '\0') {
+        status = gateway_thread_start(config, NULL, NULL, &gateway, &err);
+    }
     if (status != STATUS_OK) {
         server_close(&server);
         return log_flush() ? print_error(invocation, &err) : status_exit_code(status); /* nobody reads the log */
     }
     status = server_run(&server);
+    gateway_thread_stop(gateway, LAST_REPLIES_MS);
     /* Threads may still compute a batch that nobody waits for (others reclaim its requests), and closing a lost device
      * may hang: do not wait for either. */
     if (!server.clean || server.devices_lost > 0) {

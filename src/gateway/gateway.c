@@ -644,9 +644,9 @@ static bool read_job(struct exchange *exchange, const char *rest, char name[REQU
     }
     snprintf(name, REQUEST_NAME_MAX, "%.*s", (int)(last - slash - 1), slash + 1);
     snprintf(exchange->id, sizeof exchange->id, "%s", last + 1);
-    bool named = strncmp(exchange->id, "job-", 4) == 0 || strncmp(exchange->id, "key-", 4) == 0;
-    return exchange->queue && named && strspn(exchange->id + 4, "0123456789abcdef") == strlen(last + 1) - 4 &&
-           request_name_parse(name, strlen(name), &class, &entry) &&
+    size_t digits = strncmp(last + 1, "job-", 4) == 0 ? 32 : strncmp(last + 1, "key-", 4) == 0 ? 64 : 0;
+    return exchange->queue && digits > 0 && strlen(last + 1) == 4 + digits &&
+           strspn(last + 5, "0123456789abcdef") == digits && request_name_parse(name, strlen(name), &class, &entry) &&
            entry.ms + (uint64_t)JOB_TIMEOUT_MS + JOB_KEPT_MS > clock_unix_ms();
 }
 

@@ -413,8 +413,9 @@ static void on_notices(void *context, const struct resp_value *reply)
 
 /* --- Each second -------------------------------------------------------------------------------------------------- */
 
-static const char *const facts_asked[] = {"model",       "max_inputs", "published_at", "wait_ms_high", "wait_ms_normal",
-                                          "wait_ms_low", "depth_high", "depth_normal", "depth_low"};
+static const char *const facts_asked[] = {"model",          "max_inputs",    "published_at", "wait_ms_high",
+                                          "wait_ms_normal", "wait_ms_low",   "depth_high",   "depth_normal",
+                                          "depth_low",      "max_text_bytes"};
 enum { FACTS = sizeof facts_asked / sizeof facts_asked[0] };
 
 static uint64_t number_of(const struct resp_value *value)
