@@ -1,0 +1,121 @@
+"""kill -9 of workers, gateways and Redis under load: every call is answered once, with the right vector, to clients that
+try once more."""
+# ctest-cost: 40
+
+import http.client
+import json
+import random
+import struct
+import threading
+
+from case import SOON, scaled
+from corpus import texts
+from gateway_case import JSON, GatewayCase
+
+CLIENTS = 6
+
+
+class Client(threading.Thread):
+    """Sends one call after another to the first gateway, and those that fail once more, to the second."""
+
+    def __init__(self, ports, texts, seed):
+        super().__init__(daemon=True)
+        self.ports, self.texts, self.random = ports, texts, random.Random(seed)
+        self.answers, self.failures, self.retries, self.stopping = [], [], 0, False
+
+    def run(self):
+        while not self.stopping:
+            text = self.random.choice(self.texts)
+            first = self.random.randrange(2)
+            for attempt in range(2):
+                try:
+                    why = self.call(self.ports[(first + attempt) % 2], text)
+                except (OSError, http.client.HTTPException) as error:
+                    why = repr(error)
+                if why is None:
+                    break
+                self.retries += 1
+            else:
+                self.failures.append(why)
+
+    def call(self, port, text):
+        """None, or why there is no vector."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            connection.request("POST", "/v1/embeddings", json.dumps({"input": text}), JSON)
+            response = connection.getresponse()
+            body = json.loads(response.read())
+        finally:
+            connection.close()
+        if response.status != 200:
+            return f"{response.status} {body}"
+        vector = body["data"][0]["embedding"]
+        self.answers.append((text, struct.pack(f"<{len(vector)}f", *vector)))
+        return None
+
+
+class GatewayKill(GatewayCase):
+    lease_ms = SOON
+
+    def begin(self):
+        self.some = texts(200, seed=5, longest=40)
+        self.workers = [self.start_slow(self.server) for _ in range(2)]
+        self.gateways = [self.make_gateway().start().wait_listening() for _ in range(2)]
+        self.clients = [Client([gateway.port for gateway in self.gateways], self.some, seed) for seed in range(CLIENTS)]
+        for client in self.clients:
+            client.start()
+
+    def answered(self):
+        return sum(len(client.answers) for client in self.clients)
+
+    def wait_answers(self, count):
+        goal = self.answered() + count
+        self.wait_until(lambda: self.answered() >= goal or any(client.failures for client in self.clients), "answers")
+
+    def end(self):
+        self.wait_answers(20)
+        for client in self.clients:
+            client.stopping = True
+        for client in self.clients:
+            client.join(90)
+            self.assertFalse(client.is_alive(), "a call is never answered")
+        self.assertEqual([client.failures for client in self.clients], [[] for _ in self.clients])
+        expected = dict(zip(self.some, self.expected(self.some)))
+        for client in self.clients:
+            for text, vector in client.answers:
+                self.assertEqual(vector, expected[text], text)
+        self.wait_empty(self.producer(self.server))
+        print(f"{self.answered()} calls, {sum(client.retries for client in self.clients)} of them tried again")
+
+    def kill(self, kind, generator):
+        if kind == "redis":
+            self.server.kill()
+            self.server.start()
+        else:
+            victim = generator.choice(self.workers if kind == "worker" else self.gateways)
+            victim.kill()
+            victim.start()
+            if kind == "gateway":
+                self.wait_until(lambda: victim.read_log().count("gateway_listens") > self.listened[victim], "the gateway to listen")
+                self.listened[victim] += 1
+
+    def run_kills(self, kinds, count, seed):
+        generator = random.Random(seed)
+        self.begin()
+        self.listened = {gateway: 1 for gateway in self.gateways}
+        for number in range(count):
+            self.wait_answers(generator.randrange(1, 30))
+            self.kill(kinds[number % len(kinds)], generator)
+        self.end()
+
+    def test_workers(self):
+        self.run_kills(["worker"], scaled(12), 1)
+
+    def test_gateways(self):
+        self.run_kills(["gateway"], scaled(25), 2)
+
+    def test_redis(self):
+        self.run_kills(["redis"], scaled(12), 3)
+
+    def test_all_of_them(self):
+        self.run_kills(["worker", "gateway", "redis"], scaled(24), 4)
