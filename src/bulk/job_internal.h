@@ -197,7 +197,7 @@ static inline uint64_t job_pairs_end(int file, uint64_t number)
 static inline bool job_has_chunks(const struct job *job)
 {
     const struct chunking *chunking = &job->options->preparer.chunking;
-    return chunking->tokens > 0 && !chunking->mean;
+    return job->options->source.records || (chunking->tokens > 0 && !chunking->mean);
 }
 
 /* Reports progress to the caller, at most ten times a second unless it must. */

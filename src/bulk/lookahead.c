@@ -280,7 +280,28 @@ static enum status put_piece(struct doc_batch *docs, const struct document *docu
     piece->row.text_bytes = (uint32_t)(chunk.end - chunk.begin);
     bool whole = piece->row.text_bytes == document->text_bytes;
     piece->hash = whole ? document->hash : hash_text(preparer, piece->row.text, piece->row.text_bytes);
-    return preparer->ids ? tokenize(docs, piece, scratch) : STATUS_OK;
+    if (!preparer->ids && !preparer->counts) { return STATUS_OK; }
+    size_t ids = docs->ids.length;
+    TRY(tokenize(docs, piece, scratch));
+    piece->tokens = piece->row.tokens;
+    if (!preparer->ids) { /* a queue's pieces weigh their bytes */
+        piece->row.tokens = 0;
+        docs->ids.length = ids;
+    }
+    return STATUS_OK;
+}
+
+/* Makes a piece of each text of a record. */
+static enum status split_document(struct doc_batch *docs, const struct document *document, struct buffer *scratch)
+{
+    size_t begin = 0;
+    for (uint32_t i = 0; i < document->texts; i++) {
+        uint32_t end;
+        memcpy(&end, document->kept + i * sizeof end, sizeof end);
+        TRY(put_piece(docs, document, (struct chunk){begin, end}, scratch));
+        begin = end;
+    }
+    return STATUS_OK;
 }
 
 static enum status cut_document(struct doc_batch *docs, const struct document *document, struct buffer *scratch)
@@ -306,7 +327,9 @@ void doc_batch_prepare(struct doc_batch *docs)
         docs->first_piece[d] = docs->piece_count;
         if (document->code != ROW_OK) { continue; }
         document->hash = hash_text(preparer, document->text, document->text_bytes);
-        if (preparer->chunking.tokens > 0) {
+        if (document->texts > 0) {
+            docs->status = split_document(docs, document, &scratch);
+        } else if (preparer->chunking.tokens > 0) {
             docs->status = cut_document(docs, document, &scratch);
         } else {
             docs->status = put_piece(docs, document, (struct chunk){0, document->text_bytes}, &scratch);

@@ -82,8 +82,8 @@ static enum status add_document(struct job *job, const struct document *document
     }
     reading_window(job)->documents++;
     const struct chunking *chunking = &job->options->preparer.chunking;
-    reading_window(job)->pieces++; /* rather too high for chunks: a token has two bytes or more */
-    if (chunking->tokens > 0) {
+    reading_window(job)->pieces += document->texts > 0 ? document->texts : 1;
+    if (chunking->tokens > 0) { /* rather too high: a token has two bytes or more */
         reading_window(job)->pieces += document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
     }
     reading_window(job)->bytes += document->text_bytes + document->id_bytes + document->kept_bytes;
@@ -414,7 +414,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
     job->progress.computed += rows;
     job->progress.computed_here += good;
     job->progress.tokens += batch->tokens;
-    job->progress.truncated += batch->cut;
+    if (!job->options->preparer.counts) { job->progress.truncated += batch->cut; } /* else they were counted before */
     estimate_done(&job->estimate, lookahead_weight(window, (uint32_t)(batch->pieces - window->order), batch->count),
                   clock_now_ns());
     return STATUS_OK;
@@ -526,7 +526,7 @@ static void fail_row(struct job *job, const struct lookahead *window, const stru
                       read ? (int)strlen(failure_text(row->code)) : (int)document->message_bytes,
                       read ? failure_text(row->code) : document->message);
     }
-    if (job->files[APPEND_FAILURES].path) {
+    if (job->files[APPEND_FAILURES].path && !job->options->source.records) {
         job_put_failure(&job->files[APPEND_FAILURES].pending, row, job_has_chunks(job));
     }
 }
@@ -544,11 +544,39 @@ static enum status put_pair(struct job *job, int file, uint64_t number, const vo
     return STATUS_OK;
 }
 
+/* Writes the line of a record once the last of its rows is finished. A window holds whole documents, and the vectors of
+ * their rows side by side. */
+static enum status put_record(struct job *job, const struct lookahead *window, const struct output_row *last,
+                              struct err *err)
+{
+    const struct output_row *rows = last - last->chunk, *end = window->rows + window->row_count;
+    const struct records *records = job->options->source.records;
+    uint32_t dim = job->options->dim;
+    if (last + 1 < end && last[1].document == last->document) { return STATUS_OK; }
+    struct record_result result = {.document = last->document, .dim = dim};
+    for (const struct output_row *row = rows; row <= last && row->piece_count > 0; row++) {
+        if (row->state == STATE_STORED && !row->here) {
+            TRY(store_get(job->store, row->number, lookahead_vector(window, row, dim), err));
+        }
+        result.tokens += row->pieces[0].tokens;
+        if (row->code != ROW_OK && result.code == ROW_OK) {
+            result.code = row->code;
+            result.failed = result.count;
+        }
+        result.count++;
+    }
+    result.vectors = lookahead_vector(window, rows, dim);
+    records->write(records->context, &result, &job->files[APPEND_LINES].pending, &job->files[APPEND_FAILURES].pending);
+    return STATUS_OK;
+}
+
 static enum status put_lines(struct job *job, const struct lookahead *window, const struct output_row *row,
                              struct err *err)
 {
     struct append_file *files = job->files;
-    if (files[APPEND_LINES].path) {
+    if (job->options->source.records) {
+        TRY(put_record(job, window, row, err));
+    } else if (files[APPEND_LINES].path) {
         const float *vector = NULL;
         if (row->here) {
             vector = lookahead_vector(window, row, job->options->dim);
@@ -801,7 +829,7 @@ static enum status run_pass(const struct job_options *options, bool tries_failed
     *grown = false;
     if (!job) { return err_set(err, STATUS_NO_MEMORY, "no memory for the job"); }
     enum status status = open_job(job, options, err);
-    job->tries_failed = tries_failed;
+    job->tries_failed = tries_failed && !options->source.records;
     if (status == STATUS_OK) { status = run_all(job, result, err); }
     *grown = job->grown && job->retry;
     result->finished = result->finished && status == STATUS_OK;

@@ -110,6 +110,10 @@ static enum status send_request(const struct remote_options *options, struct cli
         words[count++] = "notify";
         words[count++] = "stream:bulk";
     }
+    if (options->raw) {
+        words[count++] = "normalize";
+        words[count++] = "0";
+    }
     if (options->prompt || options->prefix) { /* a prefix is in the texts, and replaces the model's own prompt */
         words[count++] = "prompt";
         words[count++] = options->prompt ? options->prompt : "";

@@ -25,6 +25,7 @@ struct remote_options {
     const struct address *address; /* these four must outlive it */
     const char *queue;
     const char *prompt, *prefix; /* for every request; NULL: the model's own */
+    bool raw;                    /* vectors are not normalised: the caller does that */
     uint64_t job;                /* ids of requests begin with it: no two jobs at a time may share it */
     uint32_t dim;
     int wake_fd;

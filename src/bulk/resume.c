@@ -213,7 +213,9 @@ static enum status check_finished(struct job *job, struct err *err)
         job->retries = true; /* the retry compares while it reads */
         return STATUS_OK;
     }
-    enum status status = comparison_open(job, at.documents, at.failed, &with, err);
+    /* The failures of records are for their reader; a line that has failed must be as it was, too. */
+    uint64_t listed = job->options->source.records ? 0 : at.failed;
+    enum status status = comparison_open(job, at.documents, listed, &with, err);
     if (!job->tries_failed && !with.obstacle) { with.obstacle = ""; }
     with.lists = with.hashes && !with.obstacle;
     if (status == STATUS_OK) { status = reread_input(job, &with, at.documents, at.digest, err); }
@@ -325,6 +327,16 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
         bool apart = output->kind != OUTPUT_JSONL;
         status = manifest_check(output, job->at.rows, job->options->ids && apart, job_has_chunks(job) && apart, err);
     }
+    if (status == STATUS_OK && job->options->source.records && job->at.failed > 0) {
+        char hex[SHA256_HEX];
+        uint64_t size;
+        status = manifest_hash(output->failures, hex, &size, err);
+        if (status == STATUS_OK && strcmp(hex, manifest.failures) != 0) {
+            status =
+                err_set(err, STATUS_BAD_INPUT,
+                        "%s was cut or changed since its job was finished; --overwrite begins again", output->failures);
+        }
+    }
     if (status == STATUS_OK) { status = check_finished(job, err); }
     if (job->retries) { return status; }
     if (status == STATUS_OK && (!job->options->stop || *job->options->stop == 0)) {
@@ -428,9 +440,13 @@ static enum status open_journal(struct job *job, struct err *err)
     const struct output *output = options->output;
     char room[PATH_MAX];
     const char *first = first_file(output, room);
-    if (!job_file_exists(output->journal) && job_file_exists(first)) {
+    /* A list of failures has a name that only jobs give; records' failures may be anybody's file. */
+    const char *there = job_file_exists(first)                                         ? first
+                        : options->source.records && job_file_exists(output->failures) ? output->failures
+                                                                                       : NULL;
+    if (!job_file_exists(output->journal) && there) {
         return err_set(err, STATUS_BAD_INPUT,
-                       "%s exists already, and there is no job to resume; --overwrite deletes it", first);
+                       "%s exists already, and there is no job to resume; --overwrite deletes it", there);
     }
     /* The output folder may be a link to one. */
     if (output->kind == OUTPUT_SHARDS && mkdir(output->path, 0777) != 0 && errno != EEXIST) {

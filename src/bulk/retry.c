@@ -91,6 +91,7 @@ bool job_reads_standard_input(const struct job *job)
 
 const char *job_retry_obstacle(const struct job *job)
 {
+    if (job->options->source.records) { return ""; }
     if (job_has_chunks(job)) { return "; with --chunk no row can be computed alone"; }
     if (!job->options->ids) { return "; with --id-field only changed rows are computed again"; }
     return job_reads_standard_input(job) ? "; standard input cannot be read twice" : NULL;

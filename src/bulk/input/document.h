@@ -61,6 +61,8 @@ struct document {
 
     const char *text;
     size_t text_bytes;
+    uint32_t texts; /* 0: `text` is one; else it is that many, one after the other, and `kept` begins with the end of
+                     * each in it (uint32_t, of any alignment) */
     const char *id; /* as JSON; NULL: its number is its id, unless it lacks one */
     size_t id_bytes;
     bool lacks_id;    /* a field is the id, and the record is too broken to have it */

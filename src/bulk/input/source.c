@@ -19,9 +19,6 @@
 #include "bulk/input/operands.h"
 #include "bulk/input/sniff.h"
 
-/* A record may be larger than its text by this factor and these bytes: for escapes, and other fields. */
-enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
-
 struct source {
     struct source_options options;
     struct operands operands;
@@ -479,6 +476,7 @@ static enum source_format format_by_name(const char *path)
 
 static enum source_format format_of(const struct source_options *options, const struct file_name *file)
 {
+    if (options->records) { return FORMAT_JSONL; }
     bool named_so = options->format == FORMAT_AUTO && !options->lines_only;
     enum source_format format = named_so ? format_by_name(file->path) : options->format;
     return format != FORMAT_AUTO ? format : file->in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
@@ -604,6 +602,12 @@ enum status source_open(const struct source_options *options, struct source **ou
     return STATUS_OK;
 }
 
+size_t source_record_bytes(const struct source_options *options)
+{
+    enum { FACTOR = 8, EXTRA = 1 << 16 };
+    return options->max_text_bytes * FACTOR + EXTRA;
+}
+
 static void close_file(struct source *source)
 {
     if (source->reader.stream) {
@@ -701,6 +705,7 @@ static enum status look_inside(struct source *source, struct err *err)
     bool json = guessed && kind != SNIFF_TEXT && !has_ending(path, ".txt") && !has_ending(path, ".md");
     source->array = NO_ARRAY;
     if (kind == SNIFF_OTHER) { return refuse_kind(source, name, way, err); }
+    if (source->options.records) { return STATUS_OK; }
     if (source->options.lines_only && (table || json)) {
         return err_set(err, STATUS_BAD_INPUT,
                        "%s looks like %s: sluice embed %s reads its fields, --format lines takes each line as a text",
@@ -741,7 +746,7 @@ static enum status open_next(struct source *source, struct document *out, struct
     source->noted = false;
     size_t limit = source->options.max_text_bytes;
     bool table = source->format == FORMAT_JSONL || source->format == FORMAT_CSV || source->format == FORMAT_TSV;
-    if (table) { limit = limit * RECORD_FACTOR + RECORD_EXTRA; }
+    if (table) { limit = source_record_bytes(&source->options); }
     struct err why;
     enum status status = reader_open(&source->reader, source->file.path, limit, source->options.stop, &why);
     bool opened = status == STATUS_OK;
@@ -772,6 +777,17 @@ static enum status read_line(struct source *source, struct document *out, bool *
     return STATUS_OK;
 }
 
+static enum status read_record(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    const struct records *records = source->options.records;
+    struct record record;
+    TRY(next_json(source, &record, err));
+    *found = record.bytes;
+    out->line = record.line;
+    if (!*found) { return STATUS_OK; }
+    return records->read(records->context, record.too_large ? NULL : record.bytes, record.length, out, err);
+}
+
 static enum status read_document(struct source *source, struct document *out, bool *found, struct err *err)
 {
     struct record record;
@@ -789,6 +805,7 @@ static enum status read_document(struct source *source, struct document *out, bo
 static enum status read_next(struct source *source, struct document *out, bool *found, struct err *err)
 {
     *out = (struct document){.file = source->file.path};
+    if (source->options.records) { return read_record(source, out, found, err); }
     switch (source->format) {
     case FORMAT_JSONL:
         return read_json(source, out, found, err);
@@ -807,7 +824,7 @@ static enum status read_next(struct source *source, struct document *out, bool *
 /* Checks a text, whatever its format. */
 static void check_text(struct source *source, struct document *out)
 {
-    if (out->code != ROW_OK) { return; }
+    if (out->code != ROW_OK || source->options.records) { return; }
     size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
     if (out->text_bytes > source->options.max_text_bytes) {
         fail_document(source, out, ROW_TOO_LARGE, "%s", failure_text(ROW_TOO_LARGE));

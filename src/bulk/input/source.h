@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "bulk/input/document.h"
 #include "bulk/input/stream.h"
+#include "bulk/records.h"
 
 /* How a file holds its documents. */
 enum source_format {
@@ -30,10 +31,11 @@ struct source_options {
     size_t operand_count;
     const char *glob;
     enum source_format format;
-    const struct recipe *recipe; /* for records of tables */
-    bool lines_only;             /* FORMAT_AUTO is lines, and a file that seems to be something else is refused */
-    bool headerless;             /* columns of CSV and TSV are named 1, 2, 3 … */
-    bool empty_texts;            /* an empty text is valid */
+    const struct recipe *recipe;   /* for records of tables */
+    const struct records *records; /* not NULL: it reads the lines, and format and recipe do not matter */
+    bool lines_only;               /* FORMAT_AUTO is lines, and a file that seems to be something else is refused */
+    bool headerless;               /* columns of CSV and TSV are named 1, 2, 3 … */
+    bool empty_texts;              /* an empty text is valid */
     size_t max_text_bytes;
     uint64_t limit;                    /* the most documents that are read; 0: all */
     const volatile sig_atomic_t *stop; /* see stream_open; may be NULL */
@@ -64,6 +66,9 @@ void source_close(struct source *source);
  * a document with a code. A broken or missing file is an error that names file and line or byte; the documents before
  * it were given out. Errors: those of source_open and stream_read. */
 MUST_CHECK enum status source_next(struct source *source, struct document *out, bool *more, struct err *err);
+
+/* The most bytes of a record of a table: escapes and other fields make it longer than its text. */
+size_t source_record_bytes(const struct source_options *options);
 
 /* Checks that the input has the fields that the recipe names. Errors: STATUS_BAD_INPUT when all JSON objects so far
  * failed in the same field for the same reason; it says which fields the first one has. */
