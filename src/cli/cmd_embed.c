@@ -1,4 +1,5 @@
-/* Turns files of texts into vectors, on this machine or, with --redis, through the workers of a queue.
+/* Turns files of texts into vectors, on this machine or, with --redis, through the workers of a queue. The second half,
+ * from "Running" on, also runs the jobs of `sluice batch`.
  *
  * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines, which ends at the first
  * bad line. */
@@ -19,12 +20,9 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/system.h"
-#include "bulk/executor.h"
-#include "bulk/job.h"
 #include "bulk/manifest.h"
-#include "bulk/remote.h"
 #include "cli/command.h"
-#include "cli/invocation.h"
+#include "cli/embed_job.h"
 #include "cli/print.h"
 #include "compute/devices.h"
 #include "config/config.h"
@@ -47,27 +45,6 @@ struct progress {
     uint64_t tokens;       /* computed before that, in an earlier run */
 };
 
-/* The command's own options. */
-struct embed_options {
-    char *input, *output;
-    int format, dtype, progress;
-    char *field, *template, *id_field, *keep, *glob, *chunk;
-    bool header, strict, overwrite, dry_run;
-    int64_t limit, shard_rows, max_text_bytes, look_ahead;
-};
-
-/* The options as a job, parsed and checked before a model is opened. */
-struct embed_job {
-    const struct embed_options *options;
-    char *standard[1]; /* the operand of --input */
-    struct recipe recipe;
-    struct output output;
-    struct job_options job; /* without model and executor */
-    struct buffer terms, facts;
-    struct dry dry;       /* the executor of a dry run, and its sums */
-    struct buffer report; /* of a dry run */
-};
-
 /* The job is finished, but rows failed. */
 enum { EXIT_ROWS_FAILED = 1 };
 
@@ -78,7 +55,7 @@ enum { CPU_BATCH_TOKENS = 1024, BATCHES_PER_THREAD = 16, PREP_THREADS_MAX = 8 };
 enum { CALIBRATE_NS = 1000000000 };
 
 static const char *const dtypes[] = {"f32", "f16", NULL};
-static const char *const styles[] = {"auto", "bar", "lines", "json", "none", NULL};
+const char *const embed_progress_styles[] = {"auto", "bar", "lines", "json", "none", NULL};
 
 #define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct embed_options, name)
 
@@ -103,7 +80,7 @@ static const struct setting own_settings[] = {
     {OWN(shard_rows, SETTING_INTEGER), .fallback = "1000000", .least = 1, .most = INT64_C(1) << 40, .value = "N", .help = "rows of each file in DIR/"},
     {OWN(strict, SETTING_SWITCH), .fallback = "false", .help = "end at the first row that fails"},
     {OWN(overwrite, SETTING_SWITCH), .fallback = "false", .help = "delete what an earlier job left, and begin again"},
-    {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = styles, .help = "how to show progress on standard error"},
+    {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = embed_progress_styles, .help = "how to show progress on standard error"},
     {OWN(look_ahead, SETTING_INTEGER), .fallback = "65536", .least = 1, .most = 1 << 20, .value = "N", .help = "rows that are sorted by length together"},
 };
 /* clang-format on */
@@ -213,10 +190,12 @@ static void put_terms(struct embed_job *job, const struct remote_facts *of, cons
     put_term(to, "keep", options->keep);
     put_term(to, "glob", options->glob);
     put_term(to, "chunk", options->chunk);
+    if (job->know) { put_term(to, "records", "requests"); }
     buffer_format(to, "header=%d\nmax_text_bytes=%lld\n", options->header, (long long)options->max_text_bytes);
 }
 
-static enum status put_facts(struct embed_job *job, const struct remote_facts *of, struct err *err)
+/* `queue` NULL: a local job. */
+static enum status put_facts(struct embed_job *job, const struct remote_facts *of, const char *queue, struct err *err)
 {
     struct buffer *facts = &job->facts;
     buffer_json(facts, ",\n  'model': {'name': '%s', 'id': %s, 'revision': '%s'}", of->model, of->model_id,
@@ -227,6 +206,7 @@ static enum status put_facts(struct embed_job *job, const struct remote_facts *o
     if (!buffer_ok(facts) || !buffer_ok(&job->terms)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the terms of the job");
     }
+    if (job->know) { job->know(job, of, queue); }
     job->job.dim = of->dim;
     job->job.normalize = of->normalized;
     job->job.terms = job->terms.data;
@@ -250,29 +230,36 @@ static enum status embed_job_model(struct embed_job *job, const struct model *mo
     put_terms(job, &facts, model->prompt, model->max_tokens);
     job->job.preparer.model = model;
     job->job.preparer.ids = true;
-    return put_facts(job, &facts, err);
+    return put_facts(job, &facts, NULL, err);
 }
 
-/* Completes them for a queue, as far as its probe gives the terms of a local job. `model` cuts chunks; may be NULL. */
+/* True if a job through a queue also needs the model's tokenizer here: to cut chunks, or to count tokens. */
+static bool needs_tokenizer(const struct embed_job *job)
+{
+    return job->job.preparer.chunking.tokens > 0 || job->job.preparer.counts;
+}
+
+/* Completes them for a queue, as far as its probe gives the terms of a local job. `model` is that of the tokenizer; may
+ * be NULL. */
 static enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
                                    const struct model *model, struct err *err)
 {
+    bool counts = job->job.preparer.counts;
     if (model && strcmp(model->id, facts->model_id) != 0 && config_source_of(config, "model") == SOURCE_DEFAULT) {
         return err_set(err, STATUS_BAD_INPUT,
-                       "--chunk also needs --model DIR, the model of queue %s, %s (%.8s): its tokenizer cuts",
-                       config->queue, facts->model, facts->model_id);
+                       "%s also needs --model DIR, the model of queue %s, %s (%.8s): its tokenizer %s",
+                       counts ? "--redis" : "--chunk", config->queue, facts->model, facts->model_id,
+                       counts ? "counts the tokens of each line" : "cuts");
     }
     if (model && strcmp(model->id, facts->model_id) != 0) {
-        return err_set(
-            err, STATUS_BAD_INPUT,
-            "--model %s (%.8s) is not the model of queue %s, %s (%.8s): chunks that its tokenizer cuts may be "
-            "too long there",
-            config->model, model->id, config->queue, facts->model, facts->model_id);
+        return err_set(err, STATUS_BAD_INPUT, "--model %s (%.8s) is not the model of queue %s, %s (%.8s): %s",
+                       config->model, model->id, config->queue, facts->model, facts->model_id,
+                       counts ? "it would count other tokens" : "chunks that its tokenizer cuts may be too long there");
     }
     job->job.preparer.model = model;
     const char *prompt = config->prompt ? config->prompt : config->prefix;
     put_terms(job, facts, prompt ? prompt : "", 0);
-    return put_facts(job, facts, err);
+    return put_facts(job, facts, config->queue, err);
 }
 
 /* A number for the ids of the job's requests, made of machine, folder, output and terms. */
@@ -402,21 +389,24 @@ static void progress_end(struct progress *progress, const struct job_result *res
     buffer_free(&text);
 }
 
-/* --- The command --- */
+/* --- Running --- */
 
 /* Says how many texts were longer than the model takes; of a queue's model the limit is unknown. */
 static void print_truncated(FILE *to, const struct embed_job *job, uint64_t texts)
 {
     const struct preparer *preparer = &job->job.preparer;
     if (texts == 0) { return; }
-    if (preparer->ids) {
+    if (preparer->ids || preparer->counts) {
         fprintf(to, "%llu %s longer than %u tokens and lost the rest; ", (unsigned long long)texts,
                 texts == 1 ? "text is" : "texts are", preparer->model->max_tokens);
     } else {
         fprintf(to, "at least %llu %s longer than the queue's model takes and lost the rest; ",
                 (unsigned long long)texts, texts == 1 ? "text is" : "texts are");
     }
-    fputs(preparer->chunking.tokens > 0 ? "smaller chunks keep everything\n" : "--chunk keeps everything\n", to);
+    fputs(preparer->chunking.tokens > 0 ? "smaller chunks keep everything\n"
+          : job->summarize              ? "shorter texts keep everything\n"
+                                        : "--chunk keeps everything\n",
+          to);
 }
 
 /* Prints the result of a job, unless the progress as JSON has shown it. */
@@ -428,6 +418,10 @@ static void print_summary(const struct embed_job *job, const struct job_result *
         print_truncated(stderr, job, end->truncated);
     }
     if (job->job.plain || style == PROGRESS_JSON || style == PROGRESS_NONE) { return; }
+    if (job->summarize) {
+        job->summarize(job, result);
+        return;
+    }
     if (result->before) {
         fprintf(stderr, "%s is finished already: %llu rows; nothing was computed\n", path,
                 (unsigned long long)end->rows);
@@ -468,17 +462,18 @@ static int finish_job(const struct invocation *invocation, const struct embed_jo
     if (status == STATUS_OK && (result->finished || result->before)) {
         return result->progress.failed > 0 ? EXIT_ROWS_FAILED : EX_OK;
     }
+    const char *name = invocation->command->name;
     bool stopped = job->job.stop && *job->job.stop != 0 && status == STATUS_UNAVAILABLE;
     if (status == STATUS_OK || stopped) {
-        fprintf(stderr, "sluice embed: stopped; nothing is lost, rerunning the command resumes\n");
+        fprintf(stderr, "sluice %s: stopped; nothing is lost, rerunning the command resumes\n", name);
         return EX_TEMPFAIL;
     }
     int code = print_error(invocation, err);
     if (result->kept) {
-        fprintf(stderr, "sluice embed: what was computed so far is kept; rerunning the command resumes\n");
+        fprintf(stderr, "sluice %s: what was computed so far is kept; rerunning the command resumes\n", name);
     } else if (status == STATUS_IO && !job->job.plain && result->progress.here > 0) {
-        fprintf(stderr,
-                "sluice embed: what this run computed was not written; rerunning the command computes it again\n");
+        fprintf(stderr, "sluice %s: what this run computed was not written; rerunning the command computes it again\n",
+                name);
     }
     return code;
 }
@@ -566,7 +561,8 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
     struct devices devices = {0};
     TRY(config_model(config, &model, err));
     enum status status = devices_open(&devices, config, 1, err);
-    if (status == STATUS_OK) { status = devices_load(&devices, config, model, false, 0, err); }
+    bool raw = job->job.source.records; /* they cut vectors before they normalise them */
+    if (status == STATUS_OK) { status = devices_load(&devices, config, model, raw, 0, err); }
     if (status == STATUS_OK) {
         status = embed_job_model(job, model, precision_name(engine_precision(devices_engine(&devices, 0))), err);
     }
@@ -577,11 +573,6 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
     devices_close(&devices);
     model_close(model);
     return status;
-}
-
-static bool is_chunked(const struct embed_job *job)
-{
-    return job->job.preparer.chunking.tokens > 0;
 }
 
 /* The workers are not asked: their tokens and their speed are unknown. */
@@ -600,14 +591,24 @@ static enum status embed_dry_for_queue(struct embed_job *job, struct job_result 
     return STATUS_OK;
 }
 
-static void say_live(const char *queue, bool live)
+static void say_live(const char *command, const char *queue, bool live)
 {
     if (live) {
-        fprintf(stderr, "sluice embed: queue %s has a live worker again\n", queue);
+        fprintf(stderr, "sluice %s: queue %s has a live worker again\n", command, queue);
     } else {
-        fprintf(stderr, "sluice embed: no live worker on queue %s; waiting for one (sluice serve --queue %s)\n", queue,
-                queue);
+        fprintf(stderr, "sluice %s: no live worker on queue %s; waiting for one (sluice serve --queue %s)\n", command,
+                queue, queue);
     }
+}
+
+static void say_embed_live(const char *queue, bool live)
+{
+    say_live("embed", queue, live);
+}
+
+static void say_batch_live(const char *queue, bool live)
+{
+    say_live("batch", queue, live);
 }
 
 static enum status embed_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
@@ -622,9 +623,12 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
                                    .prefix = config->prefix,
                                    .wake_fd = job->job.wake_fd,
                                    .stop = job->job.stop};
-    if (job->options->progress != PROGRESS_NONE && job->options->progress != PROGRESS_JSON) { queue.live = say_live; }
-    if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK) {
-        return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
+    if (job->options->progress != PROGRESS_NONE && job->options->progress != PROGRESS_JSON) {
+        queue.live = job->know ? say_batch_live : say_embed_live;
+    }
+    if (needs_tokenizer(job) && config_model(config, &model, err) != STATUS_OK) {
+        return err_prefix(err, job->know ? "the tokenizer of the queue's model counts the tokens of each line"
+                                         : "--chunk cuts with the tokenizer of the queue's model");
     }
     if (job->job.dry) {
         enum status status = embed_dry_for_queue(job, result, config, model, err);
@@ -636,6 +640,7 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
     if (status == STATUS_OK) { status = embed_job_queue(job, &facts, config, model, err); }
     if (status == STATUS_OK) {
         queue.dim = facts.dim;
+        queue.raw = job->job.source.records;
         queue.job = embed_job_number(job);
         job->job.batch_rows = REMOTE_BATCH_ROWS;
         job->job.batch_tokens = REMOTE_BATCH_BYTES; /* without token ids a text weighs its bytes */
@@ -669,7 +674,7 @@ static enum status check_flags(const struct embed_job *job, const struct config 
                            workers[i]);
         }
     }
-    if (is_for_queue(config) && config_source_of(config, "model") == SOURCE_FLAG && !is_chunked(job)) {
+    if (is_for_queue(config) && config_source_of(config, "model") == SOURCE_FLAG && !needs_tokenizer(job)) {
         return err_set(err, STATUS_BAD_INPUT,
                        "the model is a matter of the queue's workers: --model goes together with --redis only where "
                        "--chunk needs its tokenizer");
@@ -692,25 +697,30 @@ static enum status embed_inputs(struct embed_job *job, struct job_result *result
     return status;
 }
 
+int embed_job_run(struct invocation *invocation, struct embed_job *job, enum status opened, struct err *err)
+{
+    struct job_result result = {0};
+    enum status status = opened;
+    bool allowed = !is_for_queue(&invocation->config) || invocation_is_one(invocation);
+    if (allowed && status == STATUS_OK && !job->job.plain) {
+        job->job.stop = job->job.source.stop = interrupt_listen();
+        signal(SIGPIPE, SIG_IGN); /* the job goes on when the reader of its progress is gone */
+    }
+    if (allowed && status == STATUS_OK) { status = embed_inputs(job, &result, &invocation->config, err); }
+    int code = allowed ? finish_job(invocation, job, &result, status, err) : EX_USAGE;
+    recipe_close(&job->recipe);
+    output_free(&job->output);
+    buffer_free(&job->terms);
+    buffer_free(&job->facts);
+    buffer_free(&job->report);
+    return code;
+}
+
 static int run_embed(struct invocation *invocation)
 {
     struct err err;
     struct embed_job job;
-    struct job_result result = {0};
-    if (is_for_queue(&invocation->config) && !invocation_is_one(invocation)) { return EX_USAGE; }
-    enum status status = embed_job_open(&job, invocation, &err);
-    if (status == STATUS_OK && !job.job.plain) {
-        job.job.stop = job.job.source.stop = interrupt_listen();
-        signal(SIGPIPE, SIG_IGN); /* the job goes on when the reader of its progress is gone */
-    }
-    if (status == STATUS_OK) { status = embed_inputs(&job, &result, &invocation->config, &err); }
-    int code = finish_job(invocation, &job, &result, status, &err);
-    recipe_close(&job.recipe);
-    output_free(&job.output);
-    buffer_free(&job.terms);
-    buffer_free(&job.facts);
-    buffer_free(&job.report);
-    return code;
+    return embed_job_run(invocation, &job, embed_job_open(&job, invocation, &err), &err);
 }
 
 const struct subcommand command_embed = {

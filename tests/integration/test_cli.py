@@ -84,7 +84,7 @@ class Arguments(CommandLine):
     def test_usage_errors(self):
         for says, *arguments in (
                 ('unknown command "serv"; did you mean serve?', "serv"),
-                ('unknown command "banch"; did you mean bench?', "banch"),
+                ('unknown command "bennch"; did you mean bench?', "bennch"),
                 ('unknown command "foo"; sluice --help lists them', "foo"),
                 ("unknown option --modle; the nearest one is --model", "embed", "--modle", "x"),
                 ("the nearest one is --window-ms", "serve", "--windows-ms=3"),

@@ -1,0 +1,375 @@
+#include "gateway/batch_lines.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/json.h"
+#include "base/utf8.h"
+#include "bulk/input/stream.h"
+#include "engine/vector.h"
+#include "gateway/dialect.h"
+
+/* The members of a line. */
+enum { CUSTOM_ID, METHOD, URL, BODY, MEMBERS };
+static const char *const names[MEMBERS] = {"custom_id", "method", "url", "body"};
+
+/* What the writer needs to know of a good line; it follows the ends of the texts in `kept`. */
+struct line_head {
+    uint64_t high, low; /* its hash */
+    uint32_t dims;      /* of each vector */
+    uint32_t forms;
+    bool single, normalize, padding[6];
+};
+
+/* Finds the members of an object, which is valid JSON; of other values there are none. Returns the name of one that it
+ * has twice, or NULL. */
+static const char *find_members(const char *bytes, size_t length, struct slice found[MEMBERS])
+{
+    struct lexer lexer = {bytes, bytes + length};
+    memset(found, 0, MEMBERS * sizeof *found);
+    lexer_skip_space(&lexer);
+    if (!lexer_take(&lexer, '{')) { return NULL; }
+    do {
+        const char *name;
+        size_t name_bytes;
+        lexer_skip_space(&lexer);
+        if (!lexer_take(&lexer, '"') || !lexer_string(&lexer, &name, &name_bytes)) { return NULL; }
+        lexer_skip_space(&lexer);
+        if (!lexer_take(&lexer, ':')) { return NULL; }
+        lexer_skip_space(&lexer);
+        const char *value = lexer.at;
+        if (!lexer_value(&lexer, 1)) { return NULL; }
+        for (int i = 0; i < MEMBERS; i++) {
+            if (strlen(names[i]) != name_bytes || memcmp(names[i], name, name_bytes) != 0) { continue; }
+            if (found[i].bytes) { return names[i]; }
+            found[i] = (struct slice){value, (size_t)(lexer.at - value)};
+        }
+        lexer_skip_space(&lexer);
+    } while (lexer_take(&lexer, ','));
+    return NULL;
+}
+
+/* Appends the text of a JSON string; false: it is not one, or is half of a surrogate pair. */
+static bool put_decoded(struct buffer *to, struct slice string)
+{
+    return string.length >= 2 && string.bytes[0] == '"' && buffer_json_decode(to, string.bytes + 1, string.length - 2);
+}
+
+static bool is_string(struct slice value, const char *text)
+{
+    return value.length == strlen(text) + 2 && value.bytes[0] == '"' &&
+           memcmp(value.bytes + 1, text, value.length - 2) == 0;
+}
+
+/* The decoded custom_id, or false. */
+static bool read_custom_id(const struct slice found[MEMBERS], struct buffer *to)
+{
+    to->length = 0;
+    return put_decoded(to, found[CUSTOM_ID]) && to->length > 0;
+}
+
+/* --- Reading --- */
+
+/* Fails a line that is no request. */
+PRINTF_LIKE(5, 6)
+static bool fail_line(struct batch_lines *lines, struct document *out, enum row_code why, const char *code,
+                      const char *format, ...)
+{
+    char message[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    out->code = why;
+    buffer_json(&lines->message, "'response':null,'error':{'code':%s,'message':'line %" PRIu64 ": %.*s'}", code,
+                out->line, (int)strlen(message), message);
+    return false;
+}
+
+/* Appends the response of a request that has failed. */
+static void put_fault(struct buffer *to, struct buffer *body, const struct line_head *head, const struct fault *fault)
+{
+    body->length = 0;
+    dialect_render_fault(NULL, fault, body);
+    buffer_format(to, "\"response\":{\"status_code\":%d,\"request_id\":\"req_%016" PRIx64 "%016" PRIx64 "\",\"body\":",
+                  fault->status, head->high, head->low);
+    buffer_append(to, body->data, body->length);
+    buffer_string(to, "},\"error\":null");
+    to->broken = to->broken || !buffer_ok(body);
+}
+
+/* Takes the model, the options and the texts of a body that was parsed. */
+static bool take_call(struct batch_lines *lines, const struct call *call, struct document *out, struct line_head *head,
+                      struct fault *fault)
+{
+    const struct slice *model = &call->model;
+    const char *known[] = {lines->model, lines->queue ? lines->queue : lines->model};
+    bool named = model->length == 0;
+    for (int i = 0; i < 2; i++) {
+        named = named || (strlen(known[i]) == model->length && memcmp(known[i], model->bytes, model->length) == 0);
+    }
+    if (!named) {
+        return fault_set(fault, NULL, FAULT_NO_MODEL, "model", "the model \"%.*s\" is not here, but \"%s\"",
+                         (int)(model->length < 100 ? model->length : 100), model->bytes, lines->model);
+    }
+    if (call->dims > lines->dim) {
+        return fault_set(fault, NULL, FAULT_BAD_REQUEST, "dimensions", "dimensions: %u, but the model has %u",
+                         call->dims, lines->dim);
+    }
+    if (call->prompt.length > 0) {
+        return fault_set(fault, NULL, FAULT_BAD_REQUEST, "prompt_name",
+                         "prompt_name: a batch has one prompt, the model's");
+    }
+    if (call->truncate == 0) {
+        return fault_set(fault, NULL, FAULT_BAD_REQUEST, "truncation",
+                         "truncation: a batch cuts texts that are longer than the model takes");
+    }
+    for (uint32_t i = 0; i < call->text_count; i++) {
+        size_t before = lines->text.length;
+        if (!put_decoded(&lines->text, call->texts[i])) {
+            return fault_set(fault, NULL, FAULT_BAD_REQUEST, "input", "input[%u] has a broken escape", i);
+        }
+        if (lines->text.length - before > lines->max_text_bytes) {
+            return fault_set(fault, NULL, FAULT_TOO_LARGE, "input", "input[%u] has %zu bytes, and %zu are allowed", i,
+                             lines->text.length - before, lines->max_text_bytes);
+        }
+        uint32_t end = (uint32_t)lines->text.length;
+        buffer_append(&lines->kept, &end, sizeof end);
+    }
+    out->texts = call->text_count;
+    head->dims = call->dims > 0 ? call->dims : lines->dim;
+    head->forms = call->forms;
+    head->single = call->single;
+    head->normalize = call->normalize >= 0 ? call->normalize : lines->normalize;
+    return true;
+}
+
+/* Reads a line; on false the message has its error. */
+static bool read_request(struct batch_lines *lines, const char *bytes, size_t length, struct document *out,
+                         struct line_head *head)
+{
+    static const char path[] = "/v1/embeddings";
+    struct slice found[MEMBERS];
+    size_t valid = utf8_valid_prefix(bytes, length);
+    if (valid < length) {
+        return fail_line(lines, out, ROW_BAD_UTF8, "invalid_json_line", "not UTF-8 at byte %zu", valid + 1);
+    }
+    if (!json_valid(bytes, length)) {
+        return fail_line(lines, out, ROW_BAD_JSON, "invalid_json_line", "not JSON, or nested too deep");
+    }
+    const char *twice = find_members(bytes, length, found);
+    struct buffer *id = &lines->body; /* the decoded one */
+    if (read_custom_id(found, id)) {
+        buffer_json_string(&lines->id, id->data, id->length);
+        out->id = lines->id.data;
+        out->id_bytes = lines->id.length;
+    }
+    if (twice) { return fail_line(lines, out, ROW_BAD_JSON, "invalid_json_line", "it has %s twice", twice); }
+    for (int i = 0; i < MEMBERS; i++) {
+        if (found[i].bytes) { continue; }
+        return fail_line(lines, out, ROW_MISSING_FIELD, "missing_required_parameter", "%s is missing", names[i]);
+    }
+    if (!out->id) {
+        return fail_line(lines, out, ROW_NOT_TEXT, "invalid_custom_id", "custom_id is no text, or is empty");
+    }
+    if (!is_string(found[METHOD], "POST")) {
+        return fail_line(lines, out, ROW_REFUSED, "invalid_method", "method is not POST");
+    }
+    if (!is_string(found[URL], path)) {
+        return fail_line(lines, out, ROW_REFUSED, "invalid_url", "url is not %s, the only one of a batch here", path);
+    }
+    struct call call;
+    struct fault fault;
+    bool good = dialect_parse(dialect_find(path), found[BODY].bytes, found[BODY].length, &call, &fault) &&
+                take_call(lines, &call, out, head, &fault);
+    call_free(&call);
+    if (good) { return true; }
+    out->code = ROW_REFUSED;
+    put_fault(&lines->message, &lines->body, head, &fault);
+    return false;
+}
+
+static enum status read_line(void *context, const char *bytes, size_t length, struct document *out, struct err *err)
+{
+    struct batch_lines *lines = context;
+    XXH128_hash_t hash = XXH3_128bits_withSeed(bytes ? bytes : "", bytes ? length : 0, lines->seed + out->line);
+    struct line_head head = {.high = hash.high64, .low = hash.low64};
+    struct buffer *const used[] = {&lines->text, &lines->kept, &lines->id, &lines->message};
+    for (int i = 0; i < 4; i++) { used[i]->length = 0; }
+    if (!bytes) {
+        fail_line(lines, out, ROW_TOO_LARGE, "line_too_long", "longer than 8 times --max-text-bytes");
+    } else if (!read_request(lines, bytes, length, out, &head)) {
+        out->texts = 0;
+        lines->kept.length = lines->text.length = 0;
+    }
+    buffer_append(&lines->kept, &head, sizeof head);
+    out->text = lines->text.data;
+    out->text_bytes = lines->text.length;
+    out->kept = lines->kept.data;
+    out->kept_bytes = lines->kept.length;
+    out->message = lines->message.data;
+    out->message_bytes = lines->message.length;
+    for (int i = 0; i < 4; i++) {
+        if (!buffer_ok(used[i])) { return err_set(err, STATUS_NO_MEMORY, "no memory for a line of %zu bytes", length); }
+    }
+    return STATUS_OK;
+}
+
+/* --- Writing --- */
+
+/* Fills the fault of a line of which one text has no vector. */
+static void fault_of_text(const struct record_result *result, bool single, struct fault *fault)
+{
+    enum fault_kind kind = result->code == ROW_NON_FINITE ? FAULT_BACKEND : FAULT_BAD_REQUEST;
+    if (single) {
+        fault_set(fault, NULL, kind, "input", "input: %s", failure_text(result->code));
+    } else {
+        fault_set(fault, NULL, kind, "input", "input[%u]: %s", result->failed, failure_text(result->code));
+    }
+}
+
+/* Cuts vectors and normalises them, as a worker does. NULL without memory. */
+static const float *finish_vectors(struct buffer *room, const struct line_head *head,
+                                   const struct record_result *result)
+{
+    room->length = 0;
+    float *vectors = (float *)(void *)buffer_reserve(room, (size_t)result->count * head->dims * sizeof(float));
+    for (uint32_t i = 0; vectors && i < result->count; i++) {
+        float *to = vectors + (size_t)i * head->dims;
+        memcpy(to, result->vectors + (size_t)i * result->dim, head->dims * sizeof(float));
+        if (head->normalize) { vector_normalize(to, head->dims); }
+    }
+    return vectors;
+}
+
+static void put_answer(struct batch_lines *lines, const struct record_result *result, const struct line_head *head,
+                       struct buffer *to)
+{
+    char request_id[48];
+    snprintf(request_id, sizeof request_id, "req_%016" PRIx64 "%016" PRIx64, head->high, head->low);
+    struct call call = {.dialect = dialect_find("/v1/embeddings"),
+                        .text_count = result->count,
+                        .single = head->single,
+                        .dims = head->dims,
+                        .forms = head->forms};
+    struct answer answer = {.vectors = finish_vectors(&lines->vectors, head, result),
+                            .dim = head->dims,
+                            .tokens = result->tokens,
+                            .model = lines->model,
+                            .request_id = request_id};
+    to->broken = to->broken || !answer.vectors;
+    if (to->broken) { return; }
+    buffer_json(to, "'response':{'status_code':200,'request_id':%s,'body':", request_id);
+    dialect_render(&call, &answer, to);
+    buffer_string(to, "},\"error\":null");
+}
+
+static void write_line(void *context, const struct record_result *result, struct buffer *good, struct buffer *failures)
+{
+    struct batch_lines *lines = context;
+    const struct document *document = result->document;
+    bool failed = document->code != ROW_OK || result->code != ROW_OK;
+    struct buffer *to = failed ? failures : good;
+    struct line_head head;
+    memcpy(&head, document->kept + document->texts * sizeof(uint32_t), sizeof head);
+    buffer_format(to, "{\"id\":\"batch_req_%016" PRIx64 "%016" PRIx64 "\",\"custom_id\":", head.high, head.low);
+    if (document->id) {
+        buffer_append(to, document->id, document->id_bytes);
+    } else {
+        buffer_string(to, "null");
+    }
+    buffer_string(to, ",");
+    if (document->code != ROW_OK) {
+        buffer_append(to, document->message, document->message_bytes);
+    } else if (failed) {
+        struct fault fault;
+        fault_of_text(result, head.single, &fault);
+        put_fault(to, &lines->body, &head, &fault);
+    } else {
+        put_answer(lines, result, &head, to);
+    }
+    buffer_string(to, "}\n");
+}
+
+struct records batch_lines_records(struct batch_lines *lines)
+{
+    return (struct records){.context = lines, .read = read_line, .write = write_line};
+}
+
+void batch_lines_free(struct batch_lines *lines)
+{
+    buffer_free(&lines->text);
+    buffer_free(&lines->kept);
+    buffer_free(&lines->id);
+    buffer_free(&lines->message);
+    buffer_free(&lines->body);
+    buffer_free(&lines->vectors);
+}
+
+/* --- Validation --- */
+
+/* The custom_id of a line. */
+struct seen {
+    uint64_t low, high, line;
+};
+
+static int compare_seen(const void *left, const void *right)
+{
+    const struct seen *a = left, *b = right;
+    if (a->high != b->high) { return a->high < b->high ? -1 : 1; }
+    if (a->low != b->low) { return a->low < b->low ? -1 : 1; }
+    return (a->line > b->line) - (a->line < b->line);
+}
+
+static enum status note_lines(struct reader *reader, struct buffer *all, struct buffer *id, struct err *err)
+{
+    for (;;) {
+        struct record record;
+        struct slice found[MEMBERS];
+        TRY(reader_line(reader, &record, err));
+        if (!record.bytes) { return STATUS_OK; }
+        if (record.too_large || !json_valid(record.bytes, record.length)) { continue; } /* the job says so */
+        const char *twice = find_members(record.bytes, record.length, found);
+        if (twice || !read_custom_id(found, id)) { continue; }
+        XXH128_hash_t hash = XXH3_128bits(id->data, id->length);
+        struct seen seen = {hash.low64, hash.high64, record.line};
+        buffer_append(all, &seen, sizeof seen);
+        if (!buffer_ok(all) || !buffer_ok(id)) {
+            return err_set(err, STATUS_NO_MEMORY, "no memory for the custom_ids of a batch");
+        }
+    }
+}
+
+enum status batch_lines_check(const char *path, size_t most_bytes, struct err *err)
+{
+    enum { SHOWN = 5 };
+    struct reader reader = {0};
+    struct buffer all = {0}, id = {0}, shown = {0};
+    TRY(reader_open(&reader, path, most_bytes, NULL, err));
+    enum status status = note_lines(&reader, &all, &id, err);
+    reader_close(&reader);
+    struct seen *seen = (struct seen *)(void *)all.data;
+    size_t count = all.length / sizeof *seen, twice = 0;
+    if (status == STATUS_OK && count > 1) { qsort(seen, count, sizeof *seen, compare_seen); }
+    for (size_t i = 1, first = 0; status == STATUS_OK && i < count; i++) {
+        if (seen[i].high != seen[first].high || seen[i].low != seen[first].low) {
+            first = i;
+        } else if (twice++ < SHOWN) {
+            buffer_format(&shown, "%s%" PRIu64 " (as line %" PRIu64 ")", shown.length == 0 ? "" : ", ", seen[i].line,
+                          seen[first].line);
+        }
+    }
+    if (status == STATUS_OK && twice > 0) {
+        status = err_set(err, STATUS_BAD_INPUT, "%s: %zu %s the custom_id of an earlier line: %s %.*s%s", path, twice,
+                         twice == 1 ? "line has" : "lines have", twice == 1 ? "line" : "lines", (int)shown.length,
+                         shown.data ? shown.data : "", twice > SHOWN ? " and others" : "");
+    }
+    buffer_free(&all);
+    buffer_free(&id);
+    buffer_free(&shown);
+    return status;
+}
