@@ -532,7 +532,7 @@ DESK_TEST(what_is_pending_with_us_is_listed)
 
 static void open_impatient(struct desk *desk, struct redis_fixture *redis)
 {
-    desk_open(desk, &redis->address, &(struct queue_options){.command_timeout_ms = 100, .connect_timeout_ms = 200});
+    desk_open(desk, &redis->address, &(struct queue_options){.command_timeout_ms = 500});
     desk_wait(desk, EVENT_CONNECTED);
 }
 

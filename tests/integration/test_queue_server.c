@@ -82,7 +82,7 @@ TEST_WITH(a_silent_server_is_given_up, redis_setup, redis_teardown)
 {
     struct redis_fixture *redis = *state;
     struct desk desk;
-    desk_open(&desk, &redis->address, &(struct queue_options){.command_timeout_ms = 100, .connect_timeout_ms = 200});
+    desk_open(&desk, &redis->address, &(struct queue_options){.command_timeout_ms = 500});
     desk_wait(&desk, EVENT_CONNECTED);
     kill(redis->server.pid, SIGSTOP);
     desk_do(&desk, ACTION_RENEW, EVENT_DISCONNECTED);
