@@ -115,7 +115,7 @@ static enum http_when answer_depth(void *context, const struct http_request *req
     buffer_json(&reply->body,
                 "{'queue':%s,'depth':%" PRIu64 ",'unread':%" PRIu64 ",'running':%" PRIu64 ",'due':%" PRIu64 "}\n",
                 consumer->config->queue, unread + running + look->due, unread, running, look->due);
-    return 200;
+    return HTTP_NOW;
 }
 
 /* ---- the samples of /metrics ---- */

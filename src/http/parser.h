@@ -1,7 +1,12 @@
 /* Reads heads and chunked bodies of HTTP/1.1 requests, without I/O. Source: RFC 9112, RFC 9110.
  *
  * It is strict wherever two readers of the same bytes could disagree on where a request ends, because a proxy in front
- * may read them otherwise (request smuggling): one way to end a line, one length, no folded headers. */
+ * may read them otherwise (request smuggling): one way to end a line, one length, no folded headers.
+ *
+ * The libraries of Debian 12 are more lenient: evhttp of libevent 2.1.12, libmicrohttpd 0.9.75 and http-parser 2.9.4
+ * all take folded headers, and lines that end at a bare LF. The first two take the first of several Content-Lengths.
+ * libmicrohttpd ignores one beside a Transfer-Encoding, and evhttp reads "+0x1" as the size of a chunk. evhttp bounds
+ * the time of each read, but neither that of a request nor the number of connections. llhttp is not packaged. */
 #ifndef HTTP_PARSER_H
 #define HTTP_PARSER_H
 
@@ -11,7 +16,7 @@
 
 enum { HTTP_HEAD_BYTES = 8192 }; /* of a request's head */
 
-/* A head that was read; its strings lie in the text. */
+/* A head that was read; its strings are parts of the text. */
 struct http_head {
     const char *method;
     const char *path, *query; /* as they were sent: nothing is decoded. query: the part after the '?'; "" for none */

@@ -70,7 +70,7 @@ struct client {
     struct http_request request;
     const struct http_route *route;
     struct buffer out[2]; /* an answer's head and body … */
-    size_t sent;          /* … of which so much is sent … */
+    size_t sent;          /* … the bytes of them that are sent … */
     int file;             /* … and what follows them; -1: nothing */
     uint64_t file_length;
     off_t file_sent;
@@ -518,8 +518,8 @@ static int keep_data(struct client *client, const char *bytes, size_t length, co
     return buffer_ok(&client->body) ? 0 : 503;
 }
 
-/* Takes what has arrived of the body. Returns whether that is all of it; if not, there is more to come, or the request
- * was refused. */
+/* Takes the bytes of the body that have arrived. Returns whether that is all of it; if not, there is more to come, or
+ * the request was refused. */
 static bool take_body(struct client *client)
 {
     struct buffer *in = &client->in;

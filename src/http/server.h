@@ -92,8 +92,8 @@ struct http_options {
     void (*refuse)(void *context, const struct http_route *route, int status, const char *error,
                    struct http_reply *reply);
 
-    /* The client of a request that waits for http_answer has closed its side, or has waited for answer_ms. NULL: nobody
-     * wants to know; a client that has closed its side then still gets its answer. */
+    /* The client of a request that waits for http_answer has closed its side, or has waited for answer_ms. NULL: no
+     * callback; a client that has closed its side then still gets its answer. */
     void (*gone)(void *context, uint64_t number);
 };
 
@@ -105,7 +105,7 @@ MUST_CHECK enum status http_open(struct event_base *base, const struct http_opti
 /* Stops listening and closes the connections on which no request is in flight; the others end after their answer. */
 void http_stop(struct http *http);
 
-/* How many requests are in flight: arriving, waiting for their answer, or being answered. */
+/* Counts the requests in flight: arriving, waiting for their answer, or being answered. */
 unsigned http_in_flight(const struct http *http);
 
 /* Closes all connections; `gone` is not called. NULL is allowed. */

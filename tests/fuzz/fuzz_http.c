@@ -1,5 +1,5 @@
-/* Any bytes as a request over HTTP: its head, then chunks. Cut into single bytes they are read as they are whole, and
- * what was read lies in the text and has no control characters, so that a second reader would see the same request. */
+/* Any bytes as a request over HTTP: its head, then chunks. Cut into single bytes they are read as they are whole. The
+ * strings of a head are parts of it and have no control characters, so that a second reader sees the same request. */
 #include <string.h>
 #include <strings.h>
 

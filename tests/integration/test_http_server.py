@@ -295,7 +295,7 @@ class HttpServer(unittest.TestCase):
         self.assertEqual(self.ask("GET /fixed HTTP/1.1\r\nHost: h\r\n\r\n")[0], 200)
 
     def test_clients_that_go_away(self):
-        """The route is told once, and no answer goes to another connection in its place."""
+        """The callback comes once, and no answer goes to another connection in its place."""
         self.serve(answer=600)
         for leave in (lambda peer: peer.close(), lambda peer: peer.socket.shutdown(socket.SHUT_WR),
                       lambda peer: peer.send("GET /fixed HTTP/1.1\r\nHost: h\r\n\r\n").close()):
