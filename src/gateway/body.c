@@ -15,6 +15,7 @@ struct reader {
     const char *body, *end; /* the end of the body, which is not UTF-8 from lexer.end on */
     const struct member *member;
     long index;    /* of the element that is read; NO_INDEX: none */
+    bool source;   /* MEMBER_SIMILARITY: the source was read; it is the first text */
     uint64_t seen; /* as call->given, with those that are null */
     struct call *call;
     struct fault *fault;
@@ -90,6 +91,11 @@ static bool add_text(struct reader *reader)
     if (!read_string(reader, &text, &escaped)) { return false; }
     if (text.length == 0) { return fail_member(reader, "must not be empty"); }
     uint32_t count = call->text_count;
+    if (count == CALL_TEXTS_MAX) {
+        const char *name = reader->member->name;
+        return fault_set(reader->fault, call->dialect, FAULT_TOO_LARGE, name, "%s: more than %d texts", name,
+                         CALL_TEXTS_MAX);
+    }
     if ((count & (count - 1)) == 0) { /* room doubles */
         struct slice *texts = realloc(call->texts, (count > 0 ? 2 * (size_t)count : 1) * sizeof *texts);
         if (!texts) { return fail_memory(reader); }
@@ -100,34 +106,49 @@ static bool add_text(struct reader *reader)
     return true;
 }
 
-/* Reads {"text": "..."}, whose other members are skipped. */
-static bool add_document(struct reader *reader)
+static bool is_name(struct slice name, const char *known)
+{
+    return name.length == strlen(known) && memcmp(name.bytes, known, name.length) == 0;
+}
+
+/* Moves past the value of a member that nobody reads. */
+static bool skip_value(struct reader *reader)
+{
+    return lexer_value(&reader->lexer, 3) || fail_member(reader, "not JSON, or nested too deeply");
+}
+
+/* Reads an object after its opening brace: `read` reads each value. */
+static bool read_object(struct reader *reader, bool (*read)(struct reader *reader, struct slice name))
 {
     struct lexer *lexer = &reader->lexer;
-    uint32_t before = reader->call->text_count;
+    struct slice name;
     lexer_skip_space(lexer);
-    if (!lexer_take(lexer, '}')) {
-        do {
-            struct slice name;
-            bool escaped;
-            lexer_skip_space(lexer);
-            if (!lexer_take(lexer, '"')) { return fail_member(reader, "not JSON"); }
-            if (!read_string(reader, &name, &escaped)) { return false; }
-            lexer_skip_space(lexer);
-            if (!lexer_take(lexer, ':')) { return fail_member(reader, "not JSON"); }
-            lexer_skip_space(lexer);
-            if (name.length == 4 && memcmp(name.bytes, "text", 4) == 0) {
-                if (reader->call->text_count > before) { return fail_member(reader, "has `text` more than once"); }
-                if (!lexer_take(lexer, '"')) { return fail_member(reader, "its `text` must be a string"); }
-                if (!add_text(reader)) { return false; }
-            } else if (!lexer_value(lexer, 3)) {
-                return fail_member(reader, "not JSON, or nested too deeply");
-            }
-            lexer_skip_space(lexer);
-        } while (lexer_take(lexer, ','));
-        if (!lexer_take(lexer, '}')) { return fail_member(reader, "not JSON"); }
-    }
-    return reader->call->text_count > before || fail_member(reader, "an object without `text`");
+    if (lexer_take(lexer, '}')) { return true; }
+    do {
+        lexer_skip_space(lexer);
+        if (!lexer_take(lexer, '"')) { return fail_member(reader, "not JSON"); }
+        if (!read_decoded(reader, &name)) { return false; }
+        lexer_skip_space(lexer);
+        if (!lexer_take(lexer, ':')) { return fail_member(reader, "not JSON"); }
+        lexer_skip_space(lexer);
+        if (!read(reader, name)) { return false; }
+        lexer_skip_space(lexer);
+    } while (lexer_take(lexer, ','));
+    return lexer_take(lexer, '}') || fail_member(reader, "not JSON");
+}
+
+/* Reads a member of a document; of all but its `text` nothing is kept. */
+static bool read_document_member(struct reader *reader, struct slice name)
+{
+    if (!is_name(name, "text")) { return skip_value(reader); }
+    if (reader->call->text_count > reader->index) { return fail_member(reader, "has `text` more than once"); }
+    return lexer_take(&reader->lexer, '"') ? add_text(reader) : fail_member(reader, "its `text` must be a string");
+}
+
+static bool add_document(struct reader *reader)
+{
+    return read_object(reader, read_document_member) &&
+           (reader->call->text_count > reader->index || fail_member(reader, "an object without `text`"));
 }
 
 /* Reads [a text] after its opening bracket, as TEI's /predict takes a text; two would be a pair. */
@@ -173,11 +194,6 @@ static bool read_texts(struct reader *reader)
     if (lexer_take(lexer, ']')) { return fail_member(reader, "must not be empty"); }
     for (reader->index = 0;; reader->index++) {
         lexer_skip_space(lexer);
-        if (reader->index == CALL_TEXTS_MAX) {
-            reader->index = NO_INDEX;
-            return fault_set(reader->fault, reader->call->dialect, FAULT_TOO_LARGE, member->name,
-                             "%s: more than %d texts", member->name, CALL_TEXTS_MAX);
-        }
         if (member->kind == MEMBER_SEQUENCES && lexer_take(lexer, '[')) {
             if (!add_sequence(reader)) { return false; }
         } else if (member->kind != MEMBER_SEQUENCES && lexer_take(lexer, '"')) {
@@ -191,6 +207,37 @@ static bool read_texts(struct reader *reader)
         if (lexer_take(lexer, ']')) { return true; }
         if (!lexer_take(lexer, ',')) { return fail_member(reader, "not JSON: a comma or ] is missing after it"); }
     }
+}
+
+/* Reads a member of the object of MEMBER_SIMILARITY. */
+static bool read_similarity_member(struct reader *reader, struct slice name)
+{
+    struct call *call = reader->call;
+    struct lexer *lexer = &reader->lexer;
+    uint32_t before = call->text_count;
+    if (is_name(name, "source_sentence")) {
+        if (reader->source) { return fail_member(reader, "`source_sentence` is given more than once"); }
+        if (!lexer_take(lexer, '"')) { return fail_member(reader, "`source_sentence` must be a string"); }
+        if (!add_text(reader)) { return false; }
+        struct slice source = call->texts[before];
+        memmove(call->texts + 1, call->texts, before * sizeof *call->texts);
+        call->texts[0] = source;
+        reader->source = true;
+        return true;
+    }
+    if (!is_name(name, "sentences")) { return skip_value(reader); }
+    if (before > (reader->source ? 1u : 0u)) { return fail_member(reader, "`sentences` are given more than once"); }
+    bool read = read_texts(reader);
+    if (read) { reader->index = NO_INDEX; }
+    return read;
+}
+
+static bool read_similarity(struct reader *reader)
+{
+    if (!lexer_take(&reader->lexer, '{')) { return fail_member(reader, "must be an object"); }
+    if (!read_object(reader, read_similarity_member)) { return false; }
+    return (reader->source && reader->call->text_count > 1) ||
+           fail_member(reader, "must have `source_sentence` and `sentences`");
 }
 
 static bool read_count(struct reader *reader, uint32_t *count)
@@ -228,8 +275,7 @@ static bool read_word(struct reader *reader, int *number)
     if (!lexer_take(&reader->lexer, '"')) { return fail_word(reader); }
     if (!read_decoded(reader, &word)) { return false; }
     for (*number = 0; reader->member->words[*number]; ++*number) {
-        const char *known = reader->member->words[*number];
-        if (strlen(known) == word.length && memcmp(known, word.bytes, word.length) == 0) { return true; }
+        if (is_name(word, reader->member->words[*number])) { return true; }
     }
     return fail_word(reader);
 }
@@ -262,7 +308,7 @@ static bool read_text_or_name(struct reader *reader, struct slice *text)
 static bool read_refused(struct reader *reader)
 {
     const char *start = reader->lexer.at;
-    if (!lexer_value(&reader->lexer, 1)) { return fail_member(reader, "not JSON, or nested too deeply"); }
+    if (!skip_value(reader)) { return false; }
     return *start == 'f' || fail_member(reader, "not supported by this server");
 }
 
@@ -278,6 +324,8 @@ static bool read_member(struct reader *reader)
     case MEMBER_SEQUENCES:
     case MEMBER_DOCUMENTS:
         return read_texts(reader);
+    case MEMBER_SIMILARITY:
+        return read_similarity(reader);
     case MEMBER_STRING:
     case MEMBER_NAME:
         return read_text_or_name(reader, at);
@@ -307,31 +355,18 @@ static bool is_null(const struct lexer *lexer)
     return lexer->end - lexer->at >= 4 && memcmp(lexer->at, "null", 4) == 0;
 }
 
-/* Reads a member of the body after its opening quote. */
-static bool read_pair(struct reader *reader)
+static bool read_body_member(struct reader *reader, struct slice name)
 {
-    struct lexer *lexer = &reader->lexer;
     struct call *call = reader->call;
     const struct dialect *dialect = call->dialect;
-    struct slice name;
-    if (!read_decoded(reader, &name)) { return false; }
-    lexer_skip_space(lexer);
-    if (!lexer_take(lexer, ':')) { return fail_member(reader, "not JSON"); }
-    lexer_skip_space(lexer);
     size_t i = 0;
-    while (i < dialect->member_count && (strlen(dialect->members[i].name) != name.length ||
-                                         memcmp(dialect->members[i].name, name.bytes, name.length) != 0)) {
-        i++;
-    }
-    if (i == dialect->member_count) {
-        return lexer_value(lexer, 1) || fail_member(reader, "not JSON, or nested too deeply");
-    }
+    while (i < dialect->member_count && !is_name(name, dialect->members[i].name)) { i++; }
+    if (i == dialect->member_count) { return skip_value(reader); }
     reader->member = &dialect->members[i];
-    reader->index = NO_INDEX;
     if ((reader->seen >> i & 1) != 0) { return fail_member(reader, "given more than once"); }
     reader->seen |= (uint64_t)1 << i;
-    if (is_null(lexer) && !reader->member->required) {
-        lexer->at += 4;
+    if (is_null(&reader->lexer) && !reader->member->required) {
+        reader->lexer.at += 4;
     } else if (read_member(reader)) {
         call->given |= (uint64_t)1 << i;
     } else {
@@ -342,21 +377,12 @@ static bool read_pair(struct reader *reader)
     return true;
 }
 
-static bool read_object(struct reader *reader)
+static bool read_body(struct reader *reader)
 {
     struct lexer *lexer = &reader->lexer;
     lexer_skip_space(lexer);
     if (!lexer_take(lexer, '{')) { return fail_member(reader, "not a JSON object"); }
-    lexer_skip_space(lexer);
-    if (!lexer_take(lexer, '}')) {
-        do {
-            lexer_skip_space(lexer);
-            if (!lexer_take(lexer, '"')) { return fail_member(reader, "not JSON"); }
-            if (!read_pair(reader)) { return false; }
-            lexer_skip_space(lexer);
-        } while (lexer_take(lexer, ','));
-        if (!lexer_take(lexer, '}')) { return fail_member(reader, "not JSON"); }
-    }
+    if (!read_object(reader, read_body_member)) { return false; }
     lexer_skip_space(lexer);
     return lexer->at == reader->end || fail_member(reader, "bytes after the JSON object");
 }
@@ -370,7 +396,7 @@ bool body_read(const char *body, size_t length, struct call *call, struct fault 
                             .index = NO_INDEX,
                             .call = call,
                             .fault = fault};
-    if (!read_object(&reader)) { return false; }
+    if (!read_body(&reader)) { return false; }
     for (size_t i = 0; i < call->dialect->member_count; i++) {
         const struct member *member = &call->dialect->members[i];
         if (member->required && (call->given >> i & 1) == 0) {

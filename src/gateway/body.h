@@ -7,19 +7,20 @@
 
 /* How a member is read. One that is null counts as not given. */
 enum member_kind {
-    MEMBER_INPUT,     /* a text or a list of texts */
-    MEMBER_TEXTS,     /* a list of texts */
-    MEMBER_SEQUENCES, /* a text, [a text], or a list of such lists; a list of two would be a pair, which is refused */
-    MEMBER_DOCUMENTS, /* a list of texts, or of objects with a member `text` */
-    MEMBER_STRING,    /* a text, decoded, at `offset` */
-    MEMBER_NAME,      /* the same, at most CALL_NAME_MAX bytes; may be empty, as if it were not given */
-    MEMBER_COUNT,     /* a whole number from 1 on, at `offset` */
-    MEMBER_FLAG,      /* true or false, at `offset` */
-    MEMBER_WORD,      /* one of `words`: its number in the list as a bit, at `offset` */
-    MEMBER_WORDS,     /* a list of them */
-    MEMBER_CHOICE,    /* one of `words`: its number in the list, as a signed char at `offset` */
-    MEMBER_CHECKED,   /* one of `words`, which all mean the same to us: nothing is kept */
-    MEMBER_REFUSED,   /* would change the result and is not supported: only null and false are taken */
+    MEMBER_INPUT,      /* a text or a list of texts */
+    MEMBER_TEXTS,      /* a list of texts */
+    MEMBER_SEQUENCES,  /* a text, [a text], or a list of such lists; a list of two would be a pair, which is refused */
+    MEMBER_DOCUMENTS,  /* a list of texts, or of objects with a member `text` */
+    MEMBER_SIMILARITY, /* an object with `source_sentence`, which becomes the first text, and a list of `sentences` */
+    MEMBER_STRING,     /* a text, decoded, at `offset` */
+    MEMBER_NAME,       /* the same, at most CALL_NAME_MAX bytes; may be empty, as if it were not given */
+    MEMBER_COUNT,      /* a whole number from 1 on, at `offset` */
+    MEMBER_FLAG,       /* true or false, at `offset` */
+    MEMBER_WORD,       /* one of `words`: its number in the list as a bit, at `offset` */
+    MEMBER_WORDS,      /* a list of them */
+    MEMBER_CHOICE,     /* one of `words`: its number in the list, as a signed char at `offset` */
+    MEMBER_CHECKED,    /* one of `words`, which all mean the same to us: nothing is kept */
+    MEMBER_REFUSED,    /* would change the result and is not supported: only null and false are taken */
 };
 
 /* The most words of a member. */

@@ -13,9 +13,9 @@
 #include "schedule/encodings.h"
 
 /* The table. To add a dialect: its row here. */
-const struct dialect *const dialects[] = {&openai_embeddings, &tei_root,        &tei_embed,
-                                          &tei_rerank,        &tei_predict,     &cohere_rerank_v1,
-                                          &cohere_rerank,     &cohere_embed_v1, &cohere_embed};
+const struct dialect *const dialects[] = {&openai_embeddings, &tei_root,         &tei_embed,     &tei_rerank,
+                                          &tei_predict,       &cohere_rerank_v1, &cohere_rerank, &cohere_embed_v1,
+                                          &cohere_embed,      &tei_similarity};
 const size_t dialect_count = sizeof dialects / sizeof dialects[0];
 
 const struct dialect *dialect_find(const char *path)

@@ -129,8 +129,8 @@ struct dialect {
     const struct fault_style *faults;
 };
 
-extern const struct dialect openai_embeddings, tei_root, tei_embed, tei_rerank, tei_predict, cohere_rerank_v1,
-    cohere_rerank, cohere_embed_v1, cohere_embed;
+extern const struct dialect openai_embeddings, tei_root, tei_embed, tei_rerank, tei_predict, tei_similarity,
+    cohere_rerank_v1, cohere_rerank, cohere_embed_v1, cohere_embed;
 
 /* All dialects; [dialect_count]. */
 extern const struct dialect *const dialects[];

@@ -82,6 +82,24 @@ static void render_predictions(const struct call *call, const struct answer *ans
     buffer_append(to, answer->labels.bytes + cut, answer->labels.length - 2 * cut);
 }
 
+/* Cosines of the first text with each of the others; the vectors have length 1. */
+static void render_similarities(const struct call *call, const struct answer *answer, struct buffer *to)
+{
+    for (uint32_t i = 1; i < call->text_count; i++) {
+        double sum = 0;
+        const float *other = answer->vectors + (size_t)i * answer->dim;
+        for (uint32_t d = 0; d < answer->dim; d++) { sum += (double)answer->vectors[d] * (double)other[d]; }
+        buffer_string(to, i > 1 ? "," : "[");
+        answer_put_float((float)sum, to);
+    }
+    buffer_string(to, "]");
+}
+
+static const struct member similarity_members[] = {
+    {"inputs", MEMBER_SIMILARITY, offsetof(struct call, texts), .required = true},
+    {"model", MEMBER_NAME, offsetof(struct call, model)},
+};
+
 static const struct member embed_members[] = {
     {"inputs", MEMBER_INPUT, offsetof(struct call, texts), .required = true},
     {"model", MEMBER_NAME, offsetof(struct call, model)},
@@ -151,3 +169,12 @@ const struct dialect tei_predict = {.path = "/predict",
                                     MEMBERS(predict_members),
                                     .render = render_predictions,
                                     .faults = &tei_faults};
+
+const struct dialect tei_similarity = {.path = "/similarity",
+                                       .summary = "Cosines of a sentence with others",
+                                       .schema = "{'$ref':'#/components/schemas/vector'}",
+                                       .task = TASK_EMBED,
+                                       MEMBERS(similarity_members),
+                                       .finish = finish_embed,
+                                       .render = render_similarities,
+                                       .faults = &tei_faults};

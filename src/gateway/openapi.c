@@ -21,9 +21,9 @@ static void put_json(struct buffer *to, const char *json)
 
 #define TEXT "{'type':'string','minLength':1}"
 
-static void put_list(struct buffer *to, const char *items)
+static void put_list(struct buffer *to, const char *items, int most)
 {
-    buffer_json(to, "{'type':'array','minItems':1,'maxItems':%d,'items':", CALL_TEXTS_MAX);
+    buffer_json(to, "{'type':'array','minItems':1,'maxItems':%d,'items':", most);
     put_json(to, items);
     buffer_string(to, "}");
 }
@@ -42,21 +42,28 @@ static void put_type(struct buffer *to, const struct member *member)
     switch (member->kind) {
     case MEMBER_INPUT:
         put_json(to, "{'oneOf':[" TEXT ",");
-        put_list(to, TEXT);
+        put_list(to, TEXT, CALL_TEXTS_MAX);
         buffer_string(to, "]}");
         break;
     case MEMBER_TEXTS:
-        put_list(to, TEXT);
+        put_list(to, TEXT, CALL_TEXTS_MAX);
         break;
     case MEMBER_SEQUENCES:
         put_json(to, "{'oneOf':[" TEXT ",");
         put_json(to, one_in_a_list);
         buffer_string(to, ",");
-        put_list(to, one_in_a_list);
+        put_list(to, one_in_a_list, CALL_TEXTS_MAX);
         buffer_string(to, "]}");
         break;
     case MEMBER_DOCUMENTS:
-        put_list(to, "{'oneOf':[" TEXT ",{'type':'object','required':['text'],'properties':{'text':" TEXT "}}]}");
+        put_list(to, "{'oneOf':[" TEXT ",{'type':'object','required':['text'],'properties':{'text':" TEXT "}}]}",
+                 CALL_TEXTS_MAX);
+        break;
+    case MEMBER_SIMILARITY:
+        put_json(to, "{'type':'object','required':['source_sentence','sentences'],'properties':{'source_sentence':" TEXT
+                     ",'sentences':");
+        put_list(to, TEXT, CALL_TEXTS_MAX - 1);
+        buffer_string(to, "}}");
         break;
     case MEMBER_STRING:
         put_json(to, TEXT);

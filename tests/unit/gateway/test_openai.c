@@ -135,7 +135,7 @@ TEST(nesting_is_bounded)
     struct buffer body = {0};
     buffer_string(&body, "{\"user\":");
     for (int i = 0; i < 100000; i++) { buffer_string(&body, "["); }
-    assert_refused(path, body.data, body.length, 400, "the body: not JSON, or nested too deeply, at byte 72");
+    assert_refused(path, body.data, body.length, 400, "the body: not JSON, or nested too deeply, at byte 70");
     buffer_free(&body);
 }
 

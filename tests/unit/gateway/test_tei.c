@@ -47,6 +47,31 @@ TEST(huggingface_hub_names_a_prompt_and_dimensions)
     assert_bad("/embed", "{'inputs':['a',['b','c']]}", "inputs[1]: must be a string");
 }
 
+TEST(similarities_are_cosines_with_the_first_text)
+{
+    static const float three[] = {1, 0, 0.5F, 0.5F, -1, 0};
+    static const char *const bodies[] = {"{'inputs':{'source_sentence':'s','sentences':['a','b']},'parameters':{}}",
+                                         "{'inputs':{'sentences':['a','b'],'more':[1],'source_sentence':'s'}}"};
+    for (int i = 0; i < 2; i++) {
+        struct call call = good_call("/similarity", bodies[i]);
+        assert_texts(&call, 3, "'s','a','b'");
+        assert_int_equal(call.normalize, 1);
+        assert_answer(&call, &(struct answer){.vectors = three, .dim = 2}, "[0.5,-1]");
+        call_free(&call);
+    }
+    static const char both[] = "inputs: must have `source_sentence` and `sentences`";
+    assert_bad("/similarity", "{'inputs':{'source_sentence':'s'}}", both);
+    assert_bad("/similarity", "{'inputs':{'sentences':['s','t']}}", both);
+    assert_bad("/similarity", "{'inputs':{}}", both);
+    assert_bad("/similarity", "{'inputs':'s'}", "inputs: must be an object");
+    assert_bad("/similarity", "{'inputs':{'source_sentence':['s']}}", "inputs: `source_sentence` must be a string");
+    assert_bad("/similarity", "{'inputs':{'source_sentence':'s','sentences':['a',1]}}", "inputs[1]: must be a string");
+    assert_bad("/similarity", "{'inputs':{'source_sentence':'s','sentences':['a'],'sentences':['b']}}",
+               "inputs: `sentences` are given more than once");
+    assert_bad("/similarity", "{'inputs':{'source_sentence':'s','source_sentence':'s'}}",
+               "inputs: `source_sentence` is given more than once");
+}
+
 TEST(ranks_are_best_first)
 {
     static const float scores[] = {0.25F, 0.75F, 0.25F};
