@@ -603,6 +603,7 @@ class Dashboard(HttpCase):
         self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth"), width, name)
         self.assertGreaterEqual(self.browser.contrast(), (4.5, ""))
         self.assertEqual(self.browser.nameless(), [])
+        self.assertEqual(self.browser.run("return [...document.querySelectorAll('.totals dd')].filter((one) => one.offsetHeight > 40).map((one) => one.textContent)"), [], "in two lines")
         self.browser.shoot(os.path.join(PICTURES, name + ".png"))
 
     def test_widths_and_colours(self):
@@ -629,7 +630,7 @@ class Dashboard(HttpCase):
         self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 6, "the retries to end")
         self.bury("and so on " * 20 + "x" * 100, 4, id="order" + long, tenant="acme" + long[:60])
         letter = self.client.xrevrange(self.sender.key("dead"))[0][1][b"_entry"].decode()
-        pages = list(itertools.product(((320, "light"), (360, "light"), (360, "dark"), (768, "light"), (768, "dark"), (1024, "light"), (1440, "light"), (1440, "dark")), SECTIONS))
+        pages = list(itertools.product(((320, "light"), (320, "dark"), (360, "light"), (360, "dark"), (768, "light"), (768, "dark"), (1024, "light"), (1440, "light"), (1440, "dark")), SECTIONS))
         for (width, scheme), section in pages:
             with self.subTest(section=section, width=width, scheme=scheme):
                 self.browser.view(width, scheme=scheme)
