@@ -84,42 +84,42 @@ for (const answer of [await ask(""), await ask(["a", "b"]), await ask(undefined)
   console.log(JSON.stringify([answer.code, answer.body.code, answer.body.message]));
 """
 
-DJANGO_CHECK = """
+DJANGO_SITE = """
 import json, time, unittest.mock
 import django.conf, django.test
-django.conf.settings.configure(SECRET_KEY="of this test")
-requests = django.test.RequestFactory()
+from django.urls import path
+django.conf.settings.configure(SECRET_KEY="of this test", ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"])
+urlpatterns = [path("vectors", submit), path("vectors/<id>", result), path("vectors/<id>/cancel", cancel)]
+site = django.test.Client()
+"""
 
+DJANGO_CHECK = DJANGO_SITE + """
 
 def ask(text):
-    made = submit(requests.post("/", {"text": text}))
+    made = site.post("/vectors", {"text": text})
     while True:
-        answer = result(requests.get("/"), json.loads(made.content)["id"])
+        answer = site.get("/vectors/" + made.json()["id"])
         if answer.status_code != 202:
             return made, answer
         time.sleep(0.01)
 
 
 made, answer = ask("hello world")
-print(json.dumps([made.status_code, answer.status_code, json.loads(answer.content)]))
+print(json.dumps([made.status_code, answer.status_code, answer.json()]))
 print(json.dumps(ask("")[1].status_code))
-id = json.loads(made.content)["id"]
-print(json.dumps([result(requests.get("/"), other).status_code for other in ("nothing", "1795252518106-0", id[:-1], id.partition(":")[0])]))
+id = made.json()["id"]
+print(json.dumps([site.get("/vectors/" + other).status_code for other in ("nothing", "1795252518106-0", id[:-1], id.partition(":")[0])]))
 with unittest.mock.patch("time.time", return_value=time.time() + KEPT_S + 1):
-    print(json.dumps(result(requests.get("/"), id).status_code))
+    print(json.dumps(site.get("/vectors/" + id).status_code))
 client.__init__(redis.Redis(), "nobody")
-waits = json.loads(submit(requests.post("/", {"text": "hello"})).content)["id"]
-print(json.dumps([result(requests.get("/"), waits).status_code, cancel(requests.post("/"), waits).status_code, cancel(requests.post("/"), "nothing").status_code]))
+waits = site.post("/vectors", {"text": "hello"}).json()["id"]
+print(json.dumps([site.get("/vectors/" + waits).status_code, *(site.post(f"/vectors/{one}/cancel").status_code for one in (waits, "nothing"))]))
 """
 
-DJANGO_AWAY_CHECK = """
-import json, time
-import django.conf, django.test
-django.conf.settings.configure(SECRET_KEY="of this test")
-requests = django.test.RequestFactory()
+DJANGO_AWAY_CHECK = DJANGO_SITE + """
 begin, id = time.monotonic(), signing.dumps(["a", "1-0"])
-answers = submit(requests.post("/", {"text": "hello"})), result(requests.get("/"), id), cancel(requests.post("/"), id)
-print(json.dumps([[(answer.status_code, json.loads(answer.content)) for answer in answers], time.monotonic() - begin]))
+answers = site.post("/vectors", {"text": "hello"}), site.get("/vectors/" + id), site.post(f"/vectors/{id}/cancel")
+print(json.dumps([[(answer.status_code, answer.json()) for answer in answers], time.monotonic() - begin]))
 """
 
 
