@@ -1,5 +1,6 @@
 /* `classify` and `rerank`: texts through a model with a classification head, on this machine. A file is read in chunks;
  * a chunk is a request without a queue: tokenised as the daemon does it, and cut into batches by length. */
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,10 @@ static enum status check_kind(const struct job *job, const struct record *line, 
     if (kind == SNIFF_OTHER) { return err_set(err, STATUS_BAD_INPUT, "%s is %s, not lines of text", file, name); }
     if (kind == SNIFF_JSON_LINE || kind == SNIFF_JSON_ARRAY) {
         fprintf(stderr, "sluice: %s looks like JSON, and each line is one text; jq -r .text takes a field out of it\n",
+                file);
+    } else if (fnmatch("*.[ct]sv", file, 0) == 0) {
+        fprintf(stderr,
+                "sluice: %s is named as a table, but each line is one text, with all columns, and so is the header\n",
                 file);
     }
     return STATUS_OK;

@@ -79,6 +79,9 @@ class Classify(SluiceCase):
             self.assertEqual((done.returncode, done.stdout.count(b"\n")), (0 if lines else 65, lines))
             self.assertIn(says, done.stderr)
             self.assertEqual(bool(says), bool(done.stderr))
+        done = self.run_sluice("classify", "--model", directory, "--input", self.write("t.csv", "name,text\na,hello\n"))
+        self.assertEqual((done.returncode, done.stdout.count(b"\n")), (0, 2))
+        self.assertIn(b"t.csv is named as a table, but each line is one text", done.stderr)
         done = self.run_sluice("classify", "--model", directory, input=b"hello " * 3000 + b"\nhello\n")
         self.assertIn(b"sluice classify: 1 of 2 texts are longer than the model takes and lost the rest", done.stderr)
         for command in ("classify", "rerank", "tokenize"):
