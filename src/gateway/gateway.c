@@ -1,6 +1,5 @@
 #include "gateway/gateway.h"
 
-#include <errno.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,9 @@
 #include "base/histogram.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "gateway/dialect.h"
+#include "gateway/openapi.h"
 #include "gateway/producer.h"
 #include "http/server.h"
 
@@ -99,7 +100,7 @@ static void free_exchange(struct exchange *exchange)
     free(exchange);
 }
 
-/* Cancels what is still in the queue, and frees the exchange. */
+/* Cancels its requests that have not ended, and frees the exchange. */
 static void end_exchange(struct exchange *exchange)
 {
     struct gateway *gateway = exchange->gateway;
@@ -329,7 +330,7 @@ static bool divide_texts(struct exchange *exchange)
     return exchange->parts;
 }
 
-/* What the headers of a call say. */
+/* The wishes that the headers of a call express. */
 struct wishes {
     enum request_class class;
     uint64_t timeout_ms;
@@ -698,7 +699,7 @@ static enum http_when answer_job(void *context, const struct http_request *reque
     return HTTP_NOW;
 }
 
-/* --- What the gateway says of itself ------------------------------------------------------------------------------ */
+/* --- Pages about the gateway itself ------------------------------------------------------------------------------ */
 
 static void put_model(const struct model_queue *queue, struct buffer *to)
 {
@@ -796,13 +797,43 @@ static enum http_when answer_metrics(void *context, const struct http_request *r
     return HTTP_NOW;
 }
 
+/* TEI's clients ask for this. */
+static enum http_when answer_info(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    const struct gateway *gateway = context;
+    const struct producer_facts *facts = producer_facts(gateway->queues[0].producer);
+    (void)request;
+    buffer_json(&reply->body, "{'model_id':%s,'max_client_batch_size':%d,'version':%s,'docker_label':null}",
+                facts->model[0] ? facts->model : gateway->queues[0].name, (int)CALL_TEXTS_MAX, sluice_version);
+    return HTTP_NOW;
+}
+
+static enum http_when answer_openapi(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    static const struct openapi_path paths[] = {
+        {"/v1/models", "get", NULL, "The models that there are"},
+        {"/v1/models/{name}", "get", NULL, "One of them"},
+        {"/v1/jobs/{job}", "get", NULL, "The answer to a call with Prefer: respond-async"},
+        {"/v1/jobs/{job}", "delete", NULL, "Cancel it"},
+        {"/info", "get", NULL, "The first model, as TEI describes it"},
+        {"/health", "get", NULL, "Whether a worker is there"},
+        {"/metrics", "get", "text/plain", "Metrics for Prometheus"},
+        {"/openapi.json", "get", NULL, "This document"},
+    };
+    (void)context, (void)request;
+    openapi_put(paths, sizeof paths / sizeof paths[0], &reply->body);
+    return HTTP_NOW;
+}
+
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
 
 static const struct http_route own_routes[] = {
     {"/v1/models", HTTP_GET, "application/json", answer_models},
     {"/v1/models/", HTTP_GET, "application/json", answer_models},
     {"/v1/jobs/", HTTP_GET | HTTP_DELETE, "application/json", answer_job},
+    {"/info", HTTP_GET, "application/json", answer_info},
     {"/health", HTTP_GET, "application/json", answer_health},
+    {"/openapi.json", HTTP_GET, "application/json", answer_openapi},
     {"/metrics", HTTP_GET, "text/plain; version=0.0.4", answer_metrics},
 };
 enum { OWN_ROUTES = sizeof own_routes / sizeof own_routes[0] };

@@ -37,7 +37,7 @@ struct producer_request {
     bool kept;                   /* see struct producer_order */
     bool looking, adding;        /* HGETALL, XADD without an answer */
     bool look_again;             /* a notice came while it was looked for */
-    bool sent, closed;           /* closed: its end was told, or nobody waits; freed with the last answer */
+    bool sent, closed;           /* closed: its end was reported, or nobody waits; freed with the last answer */
     char name[REQUEST_NAME_MAX]; /* once Redis has it */
     char id[REQUEST_ID_MAX + 1];
 };

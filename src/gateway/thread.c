@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "config/config.h"
 
 enum { LOOK_MS = 20, LAST_ANSWERS_MS = 1000 };
@@ -47,7 +46,8 @@ static void on_stop(evutil_socket_t fd, short what, void *context)
     struct timeval every = {.tv_usec = LOOK_MS * 1000};
     uint64_t grace_ms = 1;
     (void)what;
-    if (read(fd, &grace_ms, sizeof grace_ms) < 0) { log_warn("gateway_stop_unread"); }
+    ssize_t ignored = read(fd, &grace_ms, sizeof grace_ms);
+    (void)ignored;
     thread->ends_ms = clock_now_ms() + grace_ms - 1;
     gateway_stop(thread->gateway);
     event_add(thread->look, &every);
@@ -134,7 +134,8 @@ void gateway_thread_stop(struct gateway_thread *thread, unsigned grace_ms)
 {
     if (!thread) { return; }
     uint64_t grace = grace_ms + 1ull;
-    if (write(thread->stop_fd, &grace, sizeof grace) != sizeof grace) { log_warn("gateway_stop_unsent"); }
+    ssize_t ignored = write(thread->stop_fd, &grace, sizeof grace);
+    (void)ignored;
     pthread_join(thread->thread, NULL);
     free_thread(thread);
 }

@@ -58,8 +58,8 @@ class Pages(unittest.TestCase):
                                  for path in SOURCE.glob(folder + name + end)])
 
     def test_named_cases_are_there(self):
-        """Each behaviour in docs/operations.md, docs/redis.md, docs/metrics.md, docs/admin-api.md and SECURITY.md names an existing case
-        and its file of tests/integration or tests/fault."""
+        """Each behaviour in docs/operations.md, docs/redis.md, docs/metrics.md, docs/admin-api.md, docs/http.md and SECURITY.md names an
+        existing case and its file of tests/integration or tests/fault."""
         named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + METRICS + "".join((SOURCE / page).read_text() for page in ("SECURITY.md", "docs/admin-api.md"))))
         self.assertGreater(len(named), 30)
         for file, case in sorted(named):
@@ -116,6 +116,19 @@ class Pages(unittest.TestCase):
         self.assertEqual(explained, table)
         for name in set(re.findall(r"\bsluice_[a-z0-9_]+", page)):
             self.assertIn(re.sub(r"_(sum|count|bucket)$", "", name), table | METRICS_OF_COUNTERS)
+
+    def test_the_gateway_is_explained(self):
+        """docs/http.md has each path, each header that is read and each metric."""
+        page, code = (SOURCE / "docs/http.md").read_text(), (SOURCE / "src/gateway/gateway.c").read_text()
+        paths = re.findall(r'"(/[a-z0-9/]*)"', sources("src/gateway/dialect_*.c"))
+        paths += re.findall(r'^        \{"(/[^"]*)", "(?:get|delete)"', code, re.MULTILINE)
+        headers = set(re.findall(r'http_header\(request, "([^"]+)"', code))
+        metrics = re.findall(r"# TYPE (te_\w+|sluice_gateway_http_\w+)", code)
+        metrics += ["sluice_gateway_" + name for name in re.findall(r'"(\w+) (?:gauge|counter)"', code)]
+        self.assertGreater(min(len(paths) - 10, len(headers) - 5, len(metrics) - 5), 0)
+        for name in {*paths, *headers, *metrics}:
+            with self.subTest(name=name):
+                self.assertRegex(page, rf"[` ]{re.escape(name)}[`{{: ]")
 
     def test_alerts_and_dashboard_are_explained(self):
         """Each alert has an entry, in the same order, with all that it should say; no file names a metric that does not exist."""

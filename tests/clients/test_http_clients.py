@@ -1,0 +1,104 @@
+"""HTTP clients from PyPI against a gateway, and the snippets of docs/http.md and the README as they are."""
+# ctest-cost: 30
+
+import json
+import re
+import struct
+import subprocess
+import sys
+
+import installed
+import process
+from daemon import SOURCE
+from gateway_case import GatewayCase
+
+sys.path.insert(0, SOURCE + "/tests/docs")
+import blocks  # noqa: E402
+
+ALL_OF_OPENAI = """
+import asyncio, json, sys
+import openai
+address = sys.argv[1] + "/v1"
+say = lambda value: print(json.dumps(value))
+client = openai.OpenAI(base_url=address, api_key="none", max_retries=0)
+say([model.id for model in client.models.list().data])
+say(client.models.retrieve("tiny").id)
+one = client.embeddings.create(model="tiny", input="hello world")
+say([one.data[0].embedding, one.model, one.usage.total_tokens])
+say(client.embeddings.create(model="tiny", input="hello world", encoding_format="float").data[0].embedding)
+many = client.embeddings.create(model="tiny", input=[f"hello {n}" for n in range(300)])
+say([[each.index for each in many.data], many.data[7].embedding])
+say(client.embeddings.create(model="tiny", input=["hello"], dimensions=8).data[0].embedding)
+say(client.embeddings.with_raw_response.create(model="tiny", input="hello").headers["x-request-id"])
+for wrong in ({"model": "gamma", "input": "a"}, {"model": "tiny", "input": [1, 2]}, {"model": "tiny", "input": [""]}):
+    try:
+        client.embeddings.create(**wrong)
+    except openai.APIStatusError as error:
+        say([type(error).__name__, error.status_code, error.code, error.param, error.request_id])
+
+async def all_at_once():
+    async with openai.AsyncOpenAI(base_url=address, api_key="none") as client:
+        return await asyncio.gather(*(client.embeddings.create(model="tiny", input=f"hello {n}") for n in range(100)))
+
+say([answer.data[0].embedding for answer in asyncio.run(all_at_once())])
+"""
+
+
+def floats(numbers):
+    return struct.pack(f"<{len(numbers)}f", *numbers)
+
+
+class HttpClients(GatewayCase):
+    def setUp(self):
+        super().setUp()
+        self.python = installed.python_of("venv-http", "clients/requirements-http.txt")
+        self.start_daemon(self.server)
+        self.start_gateway()
+        self.wait_until(lambda: self.ask("GET", "/health").status == 200, "the gateway to see the worker")
+
+    def run_python(self, code, *arguments):
+        done = subprocess.run([self.python, "-c", code, *arguments], capture_output=True, text=True, timeout=120, check=False,
+                              env=process.clean_environment({"PYTHONPATH": ""}))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_openai(self):
+        said = map(json.loads, self.run_python(ALL_OF_OPENAI, f"http://127.0.0.1:{self.gateway.port}").splitlines())
+        self.assertEqual(next(said), ["tiny"])
+        self.assertEqual(next(said), "tiny")
+        vector, model, tokens = next(said)
+        self.assertEqual((floats(vector), model, tokens), (self.reference()("hello world"), "tiny", 4))
+        self.assertEqual(floats(next(said)), self.reference()("hello world"))
+        numbers, seventh = next(said)
+        self.assertEqual((numbers, floats(seventh)), (list(range(300)), self.reference()("hello 7")))
+        self.assertEqual(len(next(said)), 8)
+        self.assertRegex(next(said), "^http-")
+        for name, status, code, member in (("NotFoundError", 404, "model_not_found", "model"),
+                                           ("BadRequestError", 400, "invalid_value", "input"),
+                                           ("BadRequestError", 400, "invalid_value", "input")):
+            *found, request_id = next(said)
+            self.assertEqual(found, [name, status, code, member])
+            self.assertRegex(request_id, "^http-")
+        self.assertEqual([floats(each) for each in next(said)], self.expected([f"hello {n}" for n in range(100)]))
+
+    def test_the_snippets(self):
+        """Those of the first pages, with another port and the shipped model."""
+        self.start_daemon(self.server, model=SOURCE + "/config/models/sluice-mini-en", queue="shipped")
+        gateway = self.start_gateway(queue="shipped")
+        self.wait_until(lambda: self.ask("GET", "/health").status == 200, "the gateway to see the worker")
+        run = 0
+        for page in ("README.md", "docs/http.md"):
+            with open(f"{SOURCE}/{page}", encoding="utf-8") as file:
+                code = [code.replace("127.0.0.1:8080", f"127.0.0.1:{gateway.port}") for _, code in blocks.code_blocks(file.read())]
+            for block in code:
+                with self.subTest(page=page, block=block):
+                    if "from openai" in block:
+                        self.assertIn("2 192 ", self.run_python(block) if "print(" in block else
+                                      f"2 {self.run_python(block + 'print(len(vector))').strip()} ")
+                        run += 1
+                    elif "curl" in block and f":{gateway.port}/" in block:
+                        command = re.sub(r"(?m)^.*sluice serve.*\n", "", block)
+                        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=60, check=True)
+                        self.assertRegex(done.stdout, r'"embedding":\[-?0\.|^\[\[-?0\.|"status":"queued"')
+                        run += 1
+        self.assertEqual(run, 6)
