@@ -30,7 +30,7 @@ static enum status put_run(struct job *job, struct lookahead *window, uint32_t f
 {
     struct output_row *rows = window->rows + first;
     if (count == 0) { return STATUS_OK; }
-    TRY(store_put(job->store, rows[0].number, count, lookahead_vector(window, rows, job->options->dim), err));
+    TRY(store_put(job->store, rows[0].number, count, lookahead_vector(window, rows, job_row_floats(job)), err));
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].state == STATE_DONE && job->journal) {
             job->written++;

@@ -193,6 +193,13 @@ static inline uint64_t job_pairs_end(int file, uint64_t number)
     return (file == APPEND_CHUNKS ? NPY_HEADER_BYTES : 0) + number * PAIR_BYTES;
 }
 
+/* The floats of a row in windows and store: its vector, and for records the number of its tokens, which their writer
+ * needs in whichever run it writes the line. */
+static inline uint32_t job_row_floats(const struct job *job)
+{
+    return job->options->dim + (job->options->source.records != NULL);
+}
+
 /* True if a document may become several rows. */
 static inline bool job_has_chunks(const struct job *job)
 {

@@ -280,15 +280,7 @@ static enum status put_piece(struct doc_batch *docs, const struct document *docu
     piece->row.text_bytes = (uint32_t)(chunk.end - chunk.begin);
     bool whole = piece->row.text_bytes == document->text_bytes;
     piece->hash = whole ? document->hash : hash_text(preparer, piece->row.text, piece->row.text_bytes);
-    if (!preparer->ids && !preparer->counts) { return STATUS_OK; }
-    size_t ids = docs->ids.length;
-    TRY(tokenize(docs, piece, scratch));
-    piece->tokens = piece->row.tokens;
-    if (!preparer->ids) { /* a queue's pieces weigh their bytes */
-        piece->row.tokens = 0;
-        docs->ids.length = ids;
-    }
-    return STATUS_OK;
+    return preparer->ids ? tokenize(docs, piece, scratch) : STATUS_OK;
 }
 
 /* Makes a piece of each text of a record. */

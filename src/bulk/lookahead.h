@@ -45,7 +45,6 @@ struct piece {
     struct output_row *owner; /* the row whose vector, or a part of it, this piece gives */
     struct hash hash;
     float *vector;      /* [dim] the place of its vector */
-    uint32_t tokens;    /* of its text, where the preparer counts them */
     enum row_code code; /* set by the executor if this piece failed */
 };
 
@@ -75,7 +74,6 @@ struct doc_batch {
 struct preparer {
     const struct model *model; /* NULL: neither ids nor chunks are wanted */
     bool ids;                  /* tokenise */
-    bool counts;               /* count tokens, even without ids */
     uint64_t seed;             /* of the hashes that find equal texts; authors of texts must not know it */
     struct chunking chunking;
 };

@@ -117,7 +117,7 @@ static bool is_fatal(struct job *job, const struct document *document)
 static bool is_full(struct job *job)
 {
     const struct lookahead *window = reading_window(job);
-    uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job->options->dim * sizeof(float));
+    uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job_row_floats(job) * sizeof(float));
     if (job->options->look_ahead < pieces) { pieces = job->options->look_ahead; }
     return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES ||
            window->pieces >= pieces;
@@ -274,7 +274,7 @@ static enum status plan_window(struct job *job, bool *worked, struct err *err)
         job->progress.rows += settled;
         job->progress.here += settled;
     }
-    TRY(lookahead_order(window, job->options->dim, err));
+    TRY(lookahead_order(window, job_row_floats(job), err));
     plan_work(job, window);
     window->planned = true;
     job->planned++;
@@ -403,6 +403,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
             return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", file_of(document),
                            (unsigned long long)document->line, failure_text(piece->code));
         }
+        if (job->options->source.records) { piece->vector[job->options->dim] = (float)piece->row.tokens; }
         if (--piece->owner->pieces_left > 0) { continue; }
         settle_row(job, window, piece->owner);
         rows++;
@@ -414,7 +415,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
     job->progress.computed += rows;
     job->progress.computed_here += good;
     job->progress.tokens += batch->tokens;
-    if (!job->options->preparer.counts) { job->progress.truncated += batch->cut; } /* else they were counted before */
+    job->progress.truncated += batch->cut;
     estimate_done(&job->estimate, lookahead_weight(window, (uint32_t)(batch->pieces - window->order), batch->count),
                   clock_now_ns());
     return STATUS_OK;
@@ -499,7 +500,7 @@ static enum status copy_row(struct job *job, struct lookahead *window, struct ou
     job->progress.copied++;
     row->here = true;
     if (job->options->dry) { return STATUS_OK; }
-    uint32_t dim = job->options->dim;
+    uint32_t dim = job_row_floats(job);
     /* It is not from an earlier window. In a retry, numbers have gaps. */
     const struct output_row *origin =
         bsearch(&row->origin, window->rows, window->row_count, sizeof *window->rows, compare_number);
@@ -515,8 +516,9 @@ enum { DRY_FAILURES_MAX = 5 };
 static void fail_row(struct job *job, const struct lookahead *window, const struct output_row *row)
 {
     const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
-    float *vector = lookahead_vector(window, row, job->options->dim);
-    for (uint32_t i = 0; i < job->options->dim; i++) { memcpy(&vector[i], &nan_bits, sizeof nan_bits); }
+    uint32_t floats = job_row_floats(job);
+    float *vector = lookahead_vector(window, row, floats);
+    for (uint32_t i = 0; i < floats; i++) { memcpy(&vector[i], &nan_bits, sizeof nan_bits); }
     job->at.failed++;
     job->progress.failed++;
     if (job->options->dry && job->at.failed <= DRY_FAILURES_MAX) {
@@ -551,21 +553,22 @@ static enum status put_record(struct job *job, const struct lookahead *window, c
 {
     const struct output_row *rows = last - last->chunk, *end = window->rows + window->row_count;
     const struct records *records = job->options->source.records;
-    uint32_t dim = job->options->dim;
+    uint32_t stride = job_row_floats(job);
     if (last + 1 < end && last[1].document == last->document) { return STATUS_OK; }
-    struct record_result result = {.document = last->document, .dim = dim};
+    struct record_result result = {.document = last->document, .dim = job->options->dim, .stride = stride};
     for (const struct output_row *row = rows; row <= last && row->piece_count > 0; row++) {
         if (row->state == STATE_STORED && !row->here) {
-            TRY(store_get(job->store, row->number, lookahead_vector(window, row, dim), err));
+            TRY(store_get(job->store, row->number, lookahead_vector(window, row, stride), err));
         }
-        result.tokens += row->pieces[0].tokens;
-        if (row->code != ROW_OK && result.code == ROW_OK) {
+        if (row->code == ROW_OK) {
+            result.tokens += (uint64_t)lookahead_vector(window, row, stride)[result.dim];
+        } else if (result.code == ROW_OK) {
             result.code = row->code;
             result.failed = result.count;
         }
         result.count++;
     }
-    result.vectors = lookahead_vector(window, rows, dim);
+    result.vectors = lookahead_vector(window, rows, stride);
     records->write(records->context, &result, &job->files[APPEND_LINES].pending, &job->files[APPEND_FAILURES].pending);
     return STATUS_OK;
 }
@@ -687,7 +690,7 @@ static enum status open_job(struct job *job, const struct job_options *options, 
 {
     *job = (struct job){.options = options};
     job->digest = XXH3_createState();
-    job->vector = malloc(options->dim * sizeof(float));
+    job->vector = malloc(job_row_floats(job) * sizeof(float));
     job->batches = calloc(options->executor->batches, sizeof *job->batches);
     job->free_batches = calloc(options->executor->batches, sizeof *job->free_batches);
     job->batch_tokens = options->batch_tokens;

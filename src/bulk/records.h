@@ -9,8 +9,8 @@
 /* A record whose texts are all computed, or have failed. */
 struct record_result {
     const struct document *document; /* what `read` made of it */
-    const float *vectors;            /* [count, dim]; NaN for a text that failed */
-    uint32_t count, dim;             /* count 0: `read` has failed it */
+    const float *vectors;            /* [count, dim], each `stride` floats after the last; NaN for a text that failed */
+    uint32_t count, dim, stride;     /* count 0: `read` has failed it */
     uint64_t tokens;                 /* of all its texts */
     enum row_code code;              /* not ROW_OK: why `failed`, the first of its texts that has no vector, has none */
     uint32_t failed;

@@ -235,8 +235,23 @@ static enum effect again(struct slot *slot, uint64_t due_ms)
     return AGAIN;
 }
 
-static enum effect take_vectors(struct slot *slot, const struct resp_value *items, uint32_t dim)
+/* Takes the numbers of an array: the tokens of each text. False: it has another length. */
+static bool take_tokens(struct slot *slot, const char *array, size_t length)
 {
+    struct lexer lexer = {array, array + length};
+    if (!array || !lexer_take(&lexer, '[')) { return false; }
+    for (uint32_t i = 0; i < slot->count; i++) {
+        const char *number = lexer.at;
+        if (!lexer_scalar(&lexer)) { return false; }
+        slot->batch->pieces[slot->rows[i]].piece->row.tokens = (uint32_t)strtoul(number, NULL, 10);
+        if (!lexer_take(&lexer, i + 1 < slot->count ? ',' : ']')) { return false; }
+    }
+    return true;
+}
+
+static enum effect take_vectors(const struct remote *remote, struct slot *slot, const struct resp_value *items)
+{
+    uint32_t dim = remote->options.dim;
     size_t row_bytes = dim * sizeof(float);
     if (info_number(items, "dim") != dim) {
         char found[24];
@@ -247,6 +262,13 @@ static enum effect take_vectors(struct slot *slot, const struct resp_value *item
     if (info_number(items, "count") != slot->count || !items[EMBEDDING].bytes ||
         items[EMBEDDING].length != slot->count * row_bytes) {
         return stop_slot(slot, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
+    }
+    const char *tokens = NULL;
+    size_t tokens_bytes = 0;
+    (void)json_member(items[INFO].bytes, items[INFO].length, "row_tokens", &tokens, &tokens_bytes);
+    if (!take_tokens(slot, tokens, tokens_bytes) && remote->options.raw) {
+        return stop_slot(slot, STATUS_UNSUPPORTED,
+                         "has workers of a version that does not count the tokens of each text", NULL);
     }
     for (uint32_t i = 0; i < slot->count; i++) {
         piece_put_vector(slot->batch, slot->batch->pieces[slot->rows[i]].piece, items[EMBEDDING].bytes + i * row_bytes,
@@ -312,7 +334,7 @@ static enum effect take_reply(struct remote *remote, struct slot *slot, const st
         return stop_slot(slot, STATUS_INTERNAL, "answered HMGET in an unknown shape", NULL);
     }
     const struct resp_value *items = reply->items;
-    if (resp_equals(&items[STATUS_FIELD], "done")) { return take_vectors(slot, items, remote->options.dim); }
+    if (resp_equals(&items[STATUS_FIELD], "done")) { return take_vectors(remote, slot, items); }
     if (resp_equals(&items[STATUS_FIELD], "error")) { return take_error(remote, slot, items, now_ms); }
     if (resp_equals(&items[STATUS_FIELD], "cancelled")) {
         return stop_slot(slot, STATUS_UNAVAILABLE, "has cancelled a request of this job", NULL);

@@ -25,8 +25,8 @@ struct remote_options {
     const struct address *address; /* these four must outlive it */
     const char *queue;
     const char *prompt, *prefix; /* for every request; NULL: the model's own */
-    bool raw;                    /* vectors are not normalised: the caller does that */
-    uint64_t job;                /* ids of requests begin with it: no two jobs at a time may share it */
+    bool raw;     /* vectors are not normalised: the caller does that; and each piece has the number of its tokens */
+    uint64_t job; /* ids of requests begin with it: no two jobs at a time may share it */
     uint32_t dim;
     int wake_fd;
     const volatile sig_atomic_t *stop; /* once it is not 0, it waits only a few seconds for replies; may be NULL */

@@ -262,7 +262,7 @@ static enum status make_scratch(const struct job *job, struct err *err)
     if (output->kind != OUTPUT_JSONL) { return STATUS_OK; }
     int fd;
     TRY(file_make(output->scratch, O_WRONLY | O_TRUNC, &fd, err));
-    bool made = ftruncate(fd, (off_t)(job->at.rows * job->options->dim * sizeof(float))) == 0;
+    bool made = ftruncate(fd, (off_t)(job->at.rows * job_row_floats(job) * sizeof(float))) == 0;
     if (!made) { err_set_errno(err, "cannot write %s", output->scratch); }
     close(fd);
     return made ? STATUS_OK : err->status;
@@ -391,7 +391,7 @@ static enum status open_store(struct job *job, struct err *err)
     bool lines = output->kind == OUTPUT_JSONL;
     if (options->dry || (lines && options->plain)) { return STATUS_OK; }
     struct store_options store = {.path = lines ? output->scratch : output->path,
-                                  .dim = options->dim,
+                                  .dim = job_row_floats(job),
                                   .element = lines ? ELEMENT_F32 : options->element,
                                   .shard_rows = options->shard_rows,
                                   .fresh = options->plain || (lines && job->retries)};

@@ -102,7 +102,6 @@ static enum status open_batch(struct batch_job *batch, struct invocation *invoca
                    .operand_count = 1,
                    .records = &batch->records,
                    .max_text_bytes = (size_t)options->max_text_bytes},
-        .preparer.counts = true,
         .output = &job->output,
         .overwrite = options->overwrite,
         .look_ahead = (uint32_t)options->look_ahead,
@@ -134,8 +133,7 @@ const struct subcommand command_batch = {
         "them. Each line gets one line in OUT.jsonl, or in OUT.errors.jsonl if it fails, which makes the exit code 1.\n"
         "Rerunning the command resumes an interrupted job, and gives the same bytes. docs/batches.md has the "
         "details.\n\n"
-        "With --redis the workers of --queue compute, at low priority; --model is then their model, of which only\n"
-        "the tokenizer is used here: it counts the tokens of each line.",
+        "With --redis the workers of --queue compute, at low priority; the model is theirs.",
     OWN_OPTIONS(own_settings, struct embed_options),
     .run = run_batch,
 };

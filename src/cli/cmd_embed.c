@@ -233,28 +233,21 @@ static enum status embed_job_model(struct embed_job *job, const struct model *mo
     return put_facts(job, &facts, NULL, err);
 }
 
-/* True if a job through a queue also needs the model's tokenizer here: to cut chunks, or to count tokens. */
-static bool needs_tokenizer(const struct embed_job *job)
-{
-    return job->job.preparer.chunking.tokens > 0 || job->job.preparer.counts;
-}
-
-/* Completes them for a queue, as far as its probe gives the terms of a local job. `model` is that of the tokenizer; may
- * be NULL. */
+/* Completes them for a queue, as far as its probe gives the terms of a local job. `model` cuts chunks; may be NULL. */
 static enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
                                    const struct model *model, struct err *err)
 {
-    bool counts = job->job.preparer.counts;
     if (model && strcmp(model->id, facts->model_id) != 0 && config_source_of(config, "model") == SOURCE_DEFAULT) {
         return err_set(err, STATUS_BAD_INPUT,
-                       "%s also needs --model DIR, the model of queue %s, %s (%.8s): its tokenizer %s",
-                       counts ? "--redis" : "--chunk", config->queue, facts->model, facts->model_id,
-                       counts ? "counts the tokens of each line" : "cuts");
+                       "--chunk also needs --model DIR, the model of queue %s, %s (%.8s): its tokenizer cuts",
+                       config->queue, facts->model, facts->model_id);
     }
     if (model && strcmp(model->id, facts->model_id) != 0) {
-        return err_set(err, STATUS_BAD_INPUT, "--model %s (%.8s) is not the model of queue %s, %s (%.8s): %s",
-                       config->model, model->id, config->queue, facts->model, facts->model_id,
-                       counts ? "it would count other tokens" : "chunks that its tokenizer cuts may be too long there");
+        return err_set(
+            err, STATUS_BAD_INPUT,
+            "--model %s (%.8s) is not the model of queue %s, %s (%.8s): chunks that its tokenizer cuts may be "
+            "too long there",
+            config->model, model->id, config->queue, facts->model, facts->model_id);
     }
     job->job.preparer.model = model;
     const char *prompt = config->prompt ? config->prompt : config->prefix;
@@ -396,7 +389,7 @@ static void print_truncated(FILE *to, const struct embed_job *job, uint64_t text
 {
     const struct preparer *preparer = &job->job.preparer;
     if (texts == 0) { return; }
-    if (preparer->ids || preparer->counts) {
+    if (preparer->ids) {
         fprintf(to, "%llu %s longer than %u tokens and lost the rest; ", (unsigned long long)texts,
                 texts == 1 ? "text is" : "texts are", preparer->model->max_tokens);
     } else {
@@ -575,6 +568,11 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
     return status;
 }
 
+static bool is_chunked(const struct embed_job *job)
+{
+    return job->job.preparer.chunking.tokens > 0;
+}
+
 /* The workers are not asked: their tokens and their speed are unknown. */
 static enum status embed_dry_for_queue(struct embed_job *job, struct job_result *result, const struct config *config,
                                        const struct model *model, struct err *err)
@@ -626,9 +624,8 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
     if (job->options->progress != PROGRESS_NONE && job->options->progress != PROGRESS_JSON) {
         queue.live = job->know ? say_batch_live : say_embed_live;
     }
-    if (needs_tokenizer(job) && config_model(config, &model, err) != STATUS_OK) {
-        return err_prefix(err, job->know ? "the tokenizer of the queue's model counts the tokens of each line"
-                                         : "--chunk cuts with the tokenizer of the queue's model");
+    if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK) {
+        return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
     }
     if (job->job.dry) {
         enum status status = embed_dry_for_queue(job, result, config, model, err);
@@ -674,7 +671,7 @@ static enum status check_flags(const struct embed_job *job, const struct config 
                            workers[i]);
         }
     }
-    if (is_for_queue(config) && config_source_of(config, "model") == SOURCE_FLAG && !needs_tokenizer(job)) {
+    if (is_for_queue(config) && config_source_of(config, "model") == SOURCE_FLAG && !is_chunked(job)) {
         return err_set(err, STATUS_BAD_INPUT,
                        "the model is a matter of the queue's workers: --model goes together with --redis only where "
                        "--chunk needs its tokenizer");

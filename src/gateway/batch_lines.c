@@ -240,7 +240,7 @@ static const float *finish_vectors(struct buffer *room, const struct line_head *
     float *vectors = (float *)(void *)buffer_reserve(room, (size_t)result->count * head->dims * sizeof(float));
     for (uint32_t i = 0; vectors && i < result->count; i++) {
         float *to = vectors + (size_t)i * head->dims;
-        memcpy(to, result->vectors + (size_t)i * result->dim, head->dims * sizeof(float));
+        memcpy(to, result->vectors + (size_t)i * result->stride, head->dims * sizeof(float));
         if (head->normalize) { vector_normalize(to, head->dims); }
     }
     return vectors;

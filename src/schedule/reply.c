@@ -177,6 +177,11 @@ static void put_result_info(struct buffer *to, const struct request *request)
     if (request->task == TASK_EMBED) { buffer_json(to, ",'dim':%u", request->output.dims); }
     if (request->inputs) { buffer_json(to, ",'count':%u", request->row_count); }
     buffer_json(to, ",'tokens':%" PRIu64, tokens);
+    if (request->inputs) {
+        buffer_json(to, ",'row_tokens':[");
+        for (uint32_t i = 0; i < request->row_count; i++) { buffer_json(to, ",%u", request->rows[i].tokens); }
+        buffer_string(to, "]");
+    }
     if (truncated) { buffer_json(to, ",'truncated':true"); }
     buffer_json(to, ",'compute_ms':%.3f",
                 (double)(request->lifetime.computed_ns - request->lifetime.started_ns) / (double)NS_PER_MS);

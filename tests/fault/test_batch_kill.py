@@ -103,7 +103,7 @@ class BatchKill(BatchCase):
         wanted = self.straight()
         server = self.start_redis(aof="always")
         daemons = [self.start_daemon(server, model=self.model) for _ in range(2)]
-        flags = ("--redis", server.socket, "--queue", self.queue, "--model", self.model)
+        flags = ("--redis", server.socket, "--queue", self.queue)
         results = f"sluice:{{{self.queue}}}:results:bulk"
         output = self.path("queue.jsonl")
         kills = 0

@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!failed) { check_texts(&document); }
     float *vectors = calloc(document.texts + 1, DIM * sizeof *vectors);
     struct record_result result = {
-        .document = &document, .vectors = vectors, .count = document.texts, .dim = DIM, .tokens = size};
+        .document = &document, .vectors = vectors, .count = document.texts, .dim = DIM, .stride = DIM, .tokens = size};
     if (!failed && data[0] < document.texts) {
         result.code = ROW_NON_FINITE;
         result.failed = data[0];

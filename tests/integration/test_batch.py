@@ -52,32 +52,18 @@ class Answers(BatchCase):
                 tokens += json.loads(reply[b"info"])["tokens"]
             self.assertEqual(body["usage"], {"prompt_tokens": tokens, "total_tokens": tokens})
         self.assertEqual(wanted, {})
-        queue = self.run_sluice("batch", "--redis", server.socket, "--queue", self.queue, "--model", self.make_model(), source, "--output",
-                                self.path("queue.jsonl"))
+        queue = self.run_sluice("batch", "--redis", server.socket, "--queue", self.queue, source, "--output", self.path("queue.jsonl"))
         self.assertEqual(queue.returncode, 0, queue.stderr)
-        self.assertIn(b"2 texts are longer than", queue.stderr)
+        self.assertIn(b"at least 1 text is longer than the queue's model takes", queue.stderr)
         self.assertEqual(self.content(self.path("queue.jsonl")), self.content(self.path("out.jsonl")))
-
-    def test_a_queue_needs_the_tokenizer_of_its_model(self):
-        server = self.start_redis()
-        self.start_daemon(server)
-        source = self.write("in.jsonl", request("a", "hello"))
-        command = ("batch", "--redis", server.socket, "--queue", self.queue, source, "--output", self.path("out.jsonl"))
-        for flags, says in (((), "--redis also needs --model DIR, the model of queue test"),
-                            (("--model", self.make_model("other", hidden=32)), "is not the model of queue test"),
-                            (("--precision", "f32"), "precision is a matter of the queue's workers")):
-            refused = self.run_sluice(*command, *flags)
-            self.assertEqual(refused.returncode, DATAERR)
-            self.assertIn(says, refused.stderr.decode())
-        self.assertEqual(set(os.listdir(self.directory)) & {"out.jsonl", "out.errors.jsonl"}, set())
 
     def test_a_model_may_have_the_name_of_its_queue(self):
         server = self.start_redis()
         self.start_daemon(server)
         lines = [request("a", "hello"), request("b", "hello", model=self.queue), request("c", "hello", model="other"),
                  json.dumps({"custom_id": "d", "method": "POST", "url": "/v1/embeddings", "body": {"input": "hello"}})]
-        done = self.run_sluice("batch", "--redis", server.socket, "--queue", self.queue, "--model", self.make_model(),
-                               self.write("in.jsonl", "\n".join(lines)), "--output", self.path("out.jsonl"))
+        done = self.run_sluice("batch", "--redis", server.socket, "--queue", self.queue, self.write("in.jsonl", "\n".join(lines)),
+                               "--output", self.path("out.jsonl"))
         self.assertEqual(done.returncode, FAILED, done.stderr)
         good, failed = self.answers()
         self.assertEqual(["".join(line["custom_id"] for line in lines) for lines in (good, failed)], ["abd", "c"])
@@ -137,8 +123,8 @@ class Answers(BatchCase):
         self.start_daemon(server, "--no-truncate")
         lines = [request("a", ["hello", "the", "a"]), request("b", "the"), request("c", ["the", "word " * 3000, "hello"]),
                  request("d", "word " * 3000), request("e", "hello")]
-        done = self.run_sluice("batch", "--redis", server.socket, "--queue", self.queue, "--model", self.make_model(),
-                               self.write("in.jsonl", "\n".join(lines)), "--output", self.path("out.jsonl"))
+        done = self.run_sluice("batch", "--redis", server.socket, "--queue", self.queue, self.write("in.jsonl", "\n".join(lines)),
+                               "--output", self.path("out.jsonl"))
         self.assertEqual(done.returncode, FAILED, done.stderr)
         good, failed = self.answers()
         self.assertEqual([line["custom_id"] for line in good], ["a", "b", "e"])

@@ -292,7 +292,7 @@ TEST(info_of_a_result)
     request->rows[1].truncated = true;
     request->retry.attempt = 2;
     expect_info(request,
-                ",\"encoding\":\"json\",\"dim\":4,\"count\":2,\"tokens\":7,\"truncated\":true,\"compute_ms\":0.000,"
+                ",\"encoding\":\"json\",\"dim\":4,\"count\":2,\"tokens\":7,\"row_tokens\":[3,4],\"truncated\":true,\"compute_ms\":0.000,"
                 "\"attempts\":2");
     request->task = TASK_CLASSIFY;
     request->inputs = false;
