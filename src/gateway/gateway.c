@@ -17,7 +17,7 @@
 #include "gateway/producer.h"
 #include "http/server.h"
 
-enum { CONNECTIONS = 16384, BODY_BYTES = 32 << 20, RECEIVE_MS = 20000, IDLE_MS = 120000 };
+enum { CONNECTIONS = 16384, BODY_BYTES = 32 << 20, BODIES_BYTES = 512 << 20, RECEIVE_MS = 20000, IDLE_MS = 120000 };
 enum {
     TIMEOUT_MS = 600000,
     TIMEOUT_MOST_S = 86400,
@@ -542,6 +542,22 @@ static enum http_when answer_call(void *context, const struct http_request *requ
     return HTTP_NOW;
 }
 
+/* Refusals of the HTTP server look as the dialect's clients expect. */
+static void refuse_request(void *context, const struct http_route *route, int status, const char *error,
+                           struct http_reply *reply)
+{
+    const struct dialect *dialect = route ? dialect_find(route->path) : NULL;
+    struct fault fault;
+    enum fault_kind kind = status == 404                    ? FAULT_NOT_FOUND
+                           : status == 413 || status == 431 ? FAULT_TOO_LARGE
+                           : status == 504                  ? FAULT_EXPIRED
+                           : status >= 500                  ? FAULT_UNAVAILABLE
+                                                            : FAULT_BAD_REQUEST;
+    fault_set(&fault, dialect, kind, NULL, "%s", error);
+    fill_fault(context, dialect, &fault, reply);
+    reply->status = status;
+}
+
 static void on_gone(void *context, uint64_t number)
 {
     struct gateway *gateway = context;
@@ -876,10 +892,12 @@ static enum status open_http(struct gateway *gateway, struct err *err)
                                 .route_count = count,
                                 .limits = {.connections = CONNECTIONS,
                                            .body_bytes = BODY_BYTES,
+                                           .memory_bytes = BODIES_BYTES,
                                            .receive_ms = RECEIVE_MS,
                                            .answer_ms = TIMEOUT_MOST_S * 1000u + RECEIVE_MS,
                                            .idle_ms = IDLE_MS},
                                 .context = gateway,
+                                .refuse = refuse_request,
                                 .gone = on_gone};
     if (!http_is_loopback(gateway->options.listen)) {
         return err_set(err, STATUS_DENIED,

@@ -398,8 +398,8 @@ README = os.path.join(SOURCE, "README.md")
 TYPED = ("resume", "submit hello", "submit --wait hello", "get NAME", "get order-42", "get order-42 --story", "get ANSWERED", "get ANSWERED --story",
          "cancel order-42", "stats --json", "workers check", "workers quiet WORKER", "workers resume WORKER", "dead show LETTER",
          "dead requeue LETTER", "dead delete OTHER", "dead purge --all", "caps", "pin", "pin --precision any", "pause")
-# Commands with a worker's login, a producer's (embed --redis) or their own Redis (bench), and those that only read settings.
-OTHERS = {"serve", "embed", "plan", "config", "bench e2e"}
+# Commands with a worker's login, a producer's (gateway, embed --redis, batch) or their own Redis (bench), and those that only read settings.
+OTHERS = {"serve", "gateway", "embed", "batch", "plan", "config", "bench e2e"}
 # Commands that MONITOR does not show, and PING, which only people send.
 UNSEEN = {"CONFIG GET", "ACL DRYRUN", "PING"}
 
