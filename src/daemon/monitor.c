@@ -284,11 +284,8 @@ static enum http_when answer_api(void *context, const struct http_request *reque
 
 /* ---- the routes ---- */
 
-static const struct http_limits limits = {.connections = 32,
-                                          .body_bytes = ADMIN_BODY_BYTES,
-                                          .memory_bytes = SIZE_MAX,
-                                          .receive_ms = 5000,
-                                          .answer_ms = 15000};
+static const struct http_limits limits = {
+    .connections = 32, .body_bytes = ADMIN_BODY_BYTES, .receive_ms = 5000, .answer_ms = 15000};
 
 /* A browser frames, stores and mixes nothing of this port. */
 static const char headers[] =

@@ -510,9 +510,8 @@ static int keep_data(struct client *client, const char *bytes, size_t length, co
         return write_spool(client, bytes, length) ? 0 : 507;
     }
     *error = "too many requests at once";
-    if (length > http->options.limits.memory_bytes || http->held > http->options.limits.memory_bytes - length) {
-        return 503;
-    }
+    size_t most = http->options.limits.memory_bytes;
+    if (most > 0 && (length > most || http->held > most - length)) { return 503; }
     buffer_append(&client->body, bytes, length);
     set_held(client, client->body.length);
     return buffer_ok(&client->body) ? 0 : 503;

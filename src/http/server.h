@@ -25,8 +25,8 @@ enum http_when { HTTP_NOW, HTTP_LATER /* http_answer follows */ };
 struct http_limits {
     unsigned connections; /* open at a time; further ones are closed at once */
     size_t body_bytes;    /* of a request */
-    size_t memory_bytes;  /* of all bodies that have not been read whole by us or by their clients: above it, requests
-                           * with a body get a 503 */
+    size_t memory_bytes;  /* of all bodies that are not read whole, by us or by their clients; above it requests with a
+                           * body get a 503. 0: no bound */
     uint64_t file_bytes;  /* of a request whose body goes into a file */
     unsigned receive_ms;  /* for a request to arrive, and for an answer to be read; each 64 KiB begin it anew */
     unsigned answer_ms;   /* for a later answer to be made; then the client gets a 504 */
