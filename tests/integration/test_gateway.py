@@ -140,6 +140,17 @@ class Requests(GatewayCase):
         first.close()
         second.close()
 
+    def test_refusals_of_the_server_are_in_the_words_of_the_dialect(self):
+        large = {"Content-Length": str(1 << 40)}  # no such body is sent
+        for method, path, headers, status, words in (("POST", "/v1/nothing", {}, 404, "there is no such path"), ("PUT", "/v1/embeddings", {}, 405, "method"),
+                                                     ("POST", "/v1/embeddings", large, 413, "too large"), ("POST", "/embed", large, 413, "too large"),
+                                                     ("POST", "/v2/rerank", large, 413, "too large")):
+            answer = self.ask(method, path, headers=headers)
+            error = answer.json["error"] if "error" in answer.json else answer.json
+            message = error if isinstance(error, str) else error["message"]
+            self.assertEqual((answer.status, words in message), (status, True), answer.body)
+            self.assertEqual(set(answer.json), {"/embed": {"error", "error_type"}, "/v2/rerank": {"message", "detail"}}.get(path, {"error"}), answer.body)
+
     def test_wrong_headers(self):
         for header, value, status in (("X-Sluice-Priority", "urgent", 400), ("X-Sluice-Timeout", "soon", 400),
                                       ("X-Sluice-Timeout", "-1", 400), ("X-Sluice-Timeout", "inf", 400),
