@@ -124,6 +124,10 @@ static bool take_call(struct batch_lines *lines, const struct call *call, struct
         return fault_set(fault, NULL, FAULT_BAD_REQUEST, "prompt_name",
                          "prompt_name: a batch has one prompt, the model's");
     }
+    if (call->purpose >= 0) {
+        return fault_set(fault, NULL, FAULT_BAD_REQUEST, "input_type",
+                         "input_type, task: a batch has one prompt, the model's");
+    }
     if (call->truncate == 0) {
         return fault_set(fault, NULL, FAULT_BAD_REQUEST, "truncation",
                          "truncation: a batch cuts texts that are longer than the model takes");

@@ -34,7 +34,8 @@ enum { FORM_FLOAT = 1, FORM_BASE64 = 2 };
 struct call {
     const struct dialect *dialect;
     enum request_task task;
-    struct slice *texts; /* [text_count] JSON strings with their quotes: strict JSON, UTF-8, not empty */
+    struct slice *texts; /* [text_count] JSON strings with their quotes: strict JSON, UTF-8, not empty. NULL: no longer
+                          * known; an answer is then without them */
     uint32_t text_count;
     bool single;                /* the text was not in a list: so is the answer, where the dialect makes a difference */
     struct slice model, prompt; /* names, decoded; none: not given */
@@ -149,7 +150,8 @@ MUST_CHECK bool dialect_parse(const struct dialect *dialect, const char *body, s
  * the queue; empty: not known. It must outlive the call. */
 void call_choose_prompt(struct call *call, struct slice facts);
 
-/* Appends the body of an answer. The buffer is broken if memory ran out. */
+/* Appends the body of an answer, for which `texts`, model, prompt and query need not be there. The buffer is broken if
+ * memory ran out. */
 void dialect_render(const struct call *call, const struct answer *answer, struct buffer *to);
 
 /* Appends the body of a fault; NULL: in OpenAI's dialect. */

@@ -97,7 +97,7 @@ static void render_rerank(const struct call *call, const struct answer *answer, 
     for (uint32_t i = 0; sorted && i < answer_top(call); i++) {
         buffer_format(to, "%s{\"index\":%u,\"relevance_score\":", i > 0 ? "," : "", sorted[i].index);
         answer_put_float(sorted[i].score, to);
-        if (call->return_texts != 0) {
+        if (call->return_texts != 0 && call->texts) {
             const struct slice *text = &call->texts[sorted[i].index];
             buffer_string(to, voyage ? ",\"document\":" : ",\"document\":{\"text\":");
             buffer_append(to, text->bytes, text->length);
@@ -165,8 +165,9 @@ static void render_embed(const struct call *call, const struct answer *answer, s
         }
         buffer_string(to, "}");
     }
-    for (uint32_t i = 0; i < call->text_count; i++) {
-        buffer_string(to, i > 0 ? "," : ",\"texts\":[");
+    buffer_string(to, ",\"texts\":[");
+    for (uint32_t i = 0; call->texts && i < call->text_count; i++) {
+        buffer_string(to, i > 0 ? "," : "");
         buffer_append(to, call->texts[i].bytes, call->texts[i].length);
     }
     buffer_format(to,

@@ -61,7 +61,7 @@ static void render_ranks(const struct call *call, const struct answer *answer, s
     struct scored *sorted = reply_sort_scores(answer->scores, call->text_count, to);
     for (uint32_t i = 0; sorted && i < call->text_count; i++) {
         buffer_format(to, "%s{\"index\":%u,", i > 0 ? "," : "[", sorted[i].index);
-        if (call->return_texts != 0) {
+        if (call->return_texts != 0 && call->texts) {
             const struct slice *text = &call->texts[sorted[i].index];
             buffer_string(to, "\"text\":");
             buffer_append(to, text->bytes, text->length);

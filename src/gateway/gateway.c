@@ -503,6 +503,8 @@ static bool begin_call(struct exchange *exchange, const struct http_request *req
         !pick_queue(exchange, fault) || !read_wishes(exchange, request, &wishes, fault)) {
         return false;
     }
+    const char *facts = producer_facts(exchange->queue->producer)->model_facts;
+    call_choose_prompt(&exchange->call, (struct slice){facts, strlen(facts)});
     if (key && !name_by_key(exchange, request, key, wishes.tenant, fault)) { return false; }
     if (!divide_texts(exchange)) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for a call"); }
     if (exchange->async && !name_job(exchange, fault)) { return false; }
@@ -818,9 +820,17 @@ static enum http_when answer_info(void *context, const struct http_request *requ
 {
     const struct gateway *gateway = context;
     const struct producer_facts *facts = producer_facts(gateway->queues[0].producer);
+    uint64_t max_tokens;
+    char tasks[64];
     (void)request;
-    buffer_json(&reply->body, "{'model_id':%s,'max_client_batch_size':%d,'version':%s,'docker_label':null}",
-                facts->model[0] ? facts->model : gateway->queues[0].name, (int)CALL_TEXTS_MAX, sluice_version);
+    (void)json_member_text(facts->model_facts, strlen(facts->model_facts), "tasks", tasks, sizeof tasks);
+    const char *kind = strstr(tasks, "rerank") ? "reranker" : strstr(tasks, "classify") ? "classifier" : "embedding";
+    (void)json_member_number(facts->model_facts, strlen(facts->model_facts), "max_tokens", &max_tokens);
+    buffer_json(&reply->body,
+                "{'model_id':%s,'model_type':{'%s':{}},'max_input_length':%llu,'max_client_batch_size':%d,"
+                "'version':%s,'docker_label':null}",
+                facts->model[0] ? facts->model : gateway->queues[0].name, kind, (unsigned long long)max_tokens,
+                (int)CALL_TEXTS_MAX, sluice_version);
     return HTTP_NOW;
 }
 

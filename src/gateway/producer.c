@@ -413,9 +413,9 @@ static void on_notices(void *context, const struct resp_value *reply)
 
 /* --- Each second -------------------------------------------------------------------------------------------------- */
 
-static const char *const facts_asked[] = {"model",          "max_inputs",    "published_at", "wait_ms_high",
-                                          "wait_ms_normal", "wait_ms_low",   "depth_high",   "depth_normal",
-                                          "depth_low",      "max_text_bytes"};
+static const char *const facts_asked[] = {"model",          "max_inputs",  "published_at",  "wait_ms_high",
+                                          "wait_ms_normal", "wait_ms_low", "depth_high",    "depth_normal",
+                                          "depth_low",      "model_facts", "max_text_bytes"};
 enum { FACTS = sizeof facts_asked / sizeof facts_asked[0] };
 
 static uint64_t number_of(const struct resp_value *value)
@@ -435,6 +435,7 @@ static void on_facts(void *context, const struct resp_value *reply)
     producer->down_ms = 0;
     const struct resp_value *items = reply->items;
     snprintf(facts->model, sizeof facts->model, "%s", items[0].bytes ? items[0].bytes : "");
+    snprintf(facts->model_facts, sizeof facts->model_facts, "%s", items[9].bytes ? items[9].bytes : "");
     facts->max_inputs = number_of(&items[1]);
     facts->max_text_bytes = number_of(&items[FACTS - 1]);
     if (items[2].bytes && !resp_equals(&items[2], producer->published)) {

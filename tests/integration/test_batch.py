@@ -95,6 +95,7 @@ class Answers(BatchCase):
             "q": ({"dimensions": 100000}, 400, "dimensions", "dimensions: 100000, but the model has 64"),
             "r": ({"model": "gpt"}, 404, "model", 'the model "gpt" is not here, but "tiny"'),
             "s": ({"prompt_name": "query"}, 400, "prompt_name", "one prompt"),
+            "w": ({"input_type": "query"}, 400, "input_type", "one prompt"),
             "t": ({"truncation": False}, 400, "truncation", "cuts texts"),
             "u": ({"input": "x" * 70000}, 413, "input", "input[0] has 70000 bytes, and 65536 are allowed"),
             "v": ({"encoding_format": "hex"}, 400, "encoding_format", ""),

@@ -131,6 +131,24 @@ TEST(version_1_has_bare_vectors_where_no_types_are_asked_for)
     call_free(&call);
 }
 
+TEST(an_answer_does_not_need_the_texts)
+{
+    struct call call = {.dialect = &cohere_embed, .text_count = 1};
+    struct answer answer = {
+        .vectors = vectors, .scores = scores, .dim = 2, .tokens = 6, .model = "m", .request_id = "r"};
+    assert_answer(&call, &answer,
+                  "{'id':'r','response_type':'embeddings_by_type','embeddings':{'float':[[0.5,-0.25]]},'texts':[],"
+                  "'meta':{'api_version':{'version':'2'},'billed_units':{'input_tokens':6},"
+                  "'tokens':{'input_tokens':6}}}");
+    call = (struct call){.dialect = &tei_rerank, .text_count = 1, .return_texts = 1};
+    assert_answer(&call, &answer, "[{'index':0,'score':0.25}]");
+    call = (struct call){.dialect = &cohere_rerank, .text_count = 1, .return_texts = 1};
+    assert_answer(&call, &answer,
+                  "{'object':'list','id':'r','model':'m','results':[{'index':0,'relevance_score':0.25}],"
+                  "'usage':{'prompt_tokens':6,'total_tokens':6},'meta':{'api_version':{'version':'2'},"
+                  "'billed_units':{'search_units':1},'tokens':{'input_tokens':6}}}");
+}
+
 TEST(a_wish_that_cannot_be_met_is_refused_by_name)
 {
     assert_bad("/v2/embed", "{'texts':['a'],'embedding_types':['int8']}",
