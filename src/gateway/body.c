@@ -43,7 +43,7 @@ static bool fail_memory(struct reader *reader)
     return fault_set(reader->fault, reader->call->dialect, FAULT_UNAVAILABLE, NULL, "no memory for the request");
 }
 
-/* Reads a string after its opening quote and checks it. Shapes: as lexer_string; `*escaped`: it is to be decoded. */
+/* Reads a string after its opening quote and checks it. Shapes: as lexer_string; `*escaped`: it has escapes. */
 static bool read_string(struct reader *reader, struct slice *string, bool *escaped)
 {
     if (!lexer_string(&reader->lexer, &string->bytes, &string->length)) {

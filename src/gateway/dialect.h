@@ -23,13 +23,13 @@ struct slice {
     size_t length;
 };
 
-/* What vectors are for, in the order of the words of each dialect. */
+/* The uses of vectors; the words of each dialect have the same order. */
 enum purpose { PURPOSE_DOCUMENT, PURPOSE_QUERY, PURPOSE_CLASSIFICATION, PURPOSE_CLUSTERING, PURPOSES };
 
 /* Forms of vectors in an answer, as bits; 0: the dialect's usual one. */
 enum { FORM_FLOAT = 1, FORM_BASE64 = 2 };
 
-/* What a body asks of a queue, whatever its dialect. Slices lie in the body, which outlives the call, or in
+/* What a body asks of a queue, whatever its dialect. Slices point into the body, which outlives the call, or into
  * `decoded`. */
 struct call {
     const struct dialect *dialect;
@@ -83,13 +83,13 @@ struct fault {
     char message[512];       /* UTF-8 */
 };
 
-/* Fills a fault for people who speak a dialect; NULL: OpenAI's. Returns false, for the callers' own return. */
+/* Fills a fault in the words of a dialect; NULL: OpenAI's. Returns false, for the callers' own return. */
 bool fault_set(struct fault *fault, const struct dialect *dialect, enum fault_kind kind, const char *param,
                const char *format, ...) PRINTF_LIKE(5, 6);
 
 /* Fills the fault for a reply `error` of a queue: its code, its message and its info. The request had the call's texts
  * from number `first` on; the message names the text and the member as the caller wrote them. A code that this version
- * does not know counts as `internal`, and `cancelled` is one, too. */
+ * does not know counts as `internal`. For a reply `cancelled` the code is "cancelled". */
 void fault_from_reply(struct fault *fault, const struct call *call, struct slice code, struct slice message,
                       struct slice info, uint32_t first);
 

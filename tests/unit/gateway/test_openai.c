@@ -139,7 +139,7 @@ TEST(nesting_is_bounded)
     buffer_free(&body);
 }
 
-/* A list of so many texts. */
+/* A body with `count` texts. */
 static struct buffer many_texts(unsigned count)
 {
     struct buffer body = {0};
