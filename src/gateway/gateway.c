@@ -503,8 +503,14 @@ static bool begin_call(struct exchange *exchange, const struct http_request *req
         !pick_queue(exchange, fault) || !read_wishes(exchange, request, &wishes, fault)) {
         return false;
     }
-    const char *facts = producer_facts(exchange->queue->producer)->model_facts;
-    call_choose_prompt(&exchange->call, (struct slice){facts, strlen(facts)});
+    const struct producer_facts *facts = producer_facts(exchange->queue->producer);
+    if (exchange->call.purpose >= 0 && facts->model[0] == '\0') {
+        fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL,
+                  "the prompts of the model are not known yet: no worker has joined the queue");
+        fault->retry_after_ms = AWAY_RETRY_MS;
+        return false;
+    }
+    call_choose_prompt(&exchange->call, (struct slice){facts->model_facts, strlen(facts->model_facts)});
     if (key && !name_by_key(exchange, request, key, wishes.tenant, fault)) { return false; }
     if (!divide_texts(exchange)) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for a call"); }
     if (exchange->async && !name_job(exchange, fault)) { return false; }

@@ -56,6 +56,17 @@ class Dialects(GatewayCase):
         refused = self.ask("POST", "/embed", {"inputs": "a", "prompt_name": "nope"})
         self.assertEqual((refused.status, refused.json["error"]), (422, "prompt_name: the model has no prompt of this name"))
 
+    def test_a_purpose_waits_until_the_prompts_are_known(self):
+        model = self.make_model(prompts=PROMPTS)
+        self.start_gateway()
+        body = {"texts": ["hello"], "input_type": "search_query"}
+        early = self.ask("POST", "/v2/embed", body)
+        self.assertEqual((early.status, early.headers.get("retry-after")), (503, "1"), early.body)
+        self.start_daemon(self.server, model=model)
+        self.wait_until(lambda: self.ask("POST", "/v2/embed", body).status == 200, "the gateway to know the model")
+        answer = self.ask("POST", "/v2/embed", body).json
+        self.assertEqual(packed(answer["embeddings"]["float"]), [self.reference(model)("find: hello")])
+
     def test_similarities_are_cosines(self):
         self.serve(self.make_model())
         first, *others = self.post("/embed", inputs=TEXTS)
