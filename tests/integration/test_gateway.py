@@ -136,7 +136,7 @@ class Requests(GatewayCase):
         self.assertEqual([entry["expires_in"] for entry in self.wait_entries(2)], ["600000", "20000"])
         late = self.embed("a", **{"X-Sluice-Timeout": "0.1"})
         self.assertEqual((late.status, late.json["error"]["code"]), (504, "expired"))
-        self.assertEqual(self.client.xlen(self.sender.key("control")), 1)
+        self.wait_until(lambda: self.client.xlen(self.sender.key("control")) == 1, "the cancel, which is sent with the answer")
         first.close()
         second.close()
 
@@ -247,6 +247,7 @@ class Requests(GatewayCase):
         self.assertEqual(self.ask("GET", "/v1/models").json["data"][0]["id"], "test")
 
     def test_a_late_redis_and_one_that_stays_away(self):
+        self.wait_until(lambda: "redis_connected" in self.gateway.read_log(), "a connection that can be lost")
         self.server.kill()
         connection = self.send("POST", "/v1/embeddings", {"input": "a"})
         self.wait_until(lambda: re.search("redis_(lost|unavailable)", self.gateway.read_log()), "the gateway to notice")
