@@ -130,6 +130,20 @@ enum status file_sync_folder(const char *path, struct err *err)
     return synced ? STATUS_OK : err->status;
 }
 
+enum status file_write_durably(const char *path, const struct buffer *text, struct err *err)
+{
+    char beside[PATH_MAX];
+    snprintf(beside, sizeof beside, "%s.new", path);
+    int fd;
+    if (!buffer_ok(text)) { return err_set(err, STATUS_NO_MEMORY, "no memory to write %s", path); }
+    TRY(file_make(beside, O_WRONLY | O_TRUNC, &fd, err));
+    enum status status = file_put(fd, text->data, text->length, beside, err);
+    if (status == STATUS_OK && fsync(fd) != 0) { status = err_set_errno(err, "cannot write %s", beside); }
+    close(fd);
+    if (status == STATUS_OK && rename(beside, path) != 0) { status = err_set_errno(err, "cannot write %s", path); }
+    return status == STATUS_OK ? file_sync_folder(path, err) : status;
+}
+
 void cache_directory(const char *chosen, char *out)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

@@ -49,6 +49,11 @@ MUST_CHECK enum status file_make_folder(const char *path, struct err *err);
  * what errno says. */
 MUST_CHECK enum status file_sync_folder(const char *path, struct err *err);
 
+/* Replaces the file at `path` with one of these bytes, as PATH.new until it is whole; both it and its name survive a
+ * power cut. The caller alone writes this file. Errors: what errno says, STATUS_BAD_INPUT (a link); STATUS_NO_MEMORY when
+ * `text` is broken. */
+MUST_CHECK enum status file_write_durably(const char *path, const struct buffer *text, struct err *err);
+
 /* The cache directory: measurements of a machine, in small files. Any of them may be missing, damaged or another
  * machine's at any time, so readers check them; a lost file only costs another measurement. */
 

@@ -99,25 +99,12 @@ static enum status make(struct buffer *to, const struct output *output, const ch
     return buffer_ok(to) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the manifest");
 }
 
-static enum status write_durably(const char *path, const struct buffer *text, struct err *err)
-{
-    char beside[PATH_MAX];
-    snprintf(beside, sizeof beside, "%s.new", path);
-    int fd;
-    TRY(file_make(beside, O_WRONLY | O_TRUNC, &fd, err));
-    enum status status = file_put(fd, text->data, text->length, beside, err);
-    if (status == STATUS_OK && fsync(fd) != 0) { status = err_set_errno(err, "cannot write %s", beside); }
-    close(fd);
-    if (status == STATUS_OK && rename(beside, path) != 0) { status = err_set_errno(err, "cannot write %s", path); }
-    return status == STATUS_OK ? file_sync_folder(path, err) : status;
-}
-
 enum status manifest_write(const struct output *output, const char *terms, const char *facts, const struct store *store,
                            const char *failures, const struct checkpoint *at, struct err *err)
 {
     struct buffer text = {0};
     enum status status = make(&text, output, terms, facts, store, failures, at, err);
-    if (status == STATUS_OK) { status = write_durably(output->manifest, &text, err); }
+    if (status == STATUS_OK) { status = file_write_durably(output->manifest, &text, err); }
     buffer_free(&text);
     return status;
 }

@@ -690,7 +690,8 @@ static enum status probe(const struct remote_options *options, struct client *cl
     TRY(client_receive(client, &reply, err));
     uint64_t begin_ms = clock_now_ms(), sent_ms = number_of(reply);
     bool looked = false, live = true;
-    while (clock_now_ms() - begin_ms < ANSWER_MS && (!options->stop || *options->stop == 0)) {
+    while (clock_now_ms() - begin_ms < ANSWER_MS &&
+           (!options->stop || __atomic_load_n(options->stop, __ATOMIC_RELAXED) == 0)) { /* another thread may set it */
         TRY(ask_reply(options, client, id, err));
         TRY(client_receive(client, &reply, err));
         if (reply->type != RESP_ARRAY || reply->count != FIELDS) {

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
-#include "bulk/input/stream.h"
 #include "cli/command.h"
 #include "cli/embed_job.h"
 #include "gateway/batch_lines.h"
@@ -30,7 +29,7 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-/* Copies what is known of the model for the lines. */
+/* Copies for the lines what they need to know of the model. */
 static void take_facts(struct embed_job *job, const struct remote_facts *facts, const char *queue)
 {
     struct batch_job *batch = (struct batch_job *)job;
@@ -42,24 +41,12 @@ static void take_facts(struct embed_job *job, const struct remote_facts *facts, 
     batch->lines.normalize = facts->normalized;
 }
 
-/* Counts the lines of a file; 0 if there is none. */
-static unsigned long long count_lines(const char *path)
-{
-    struct reader reader = {0};
-    struct err ignored;
-    if (reader_open(&reader, path, 1 << 16, NULL, &ignored) != STATUS_OK) { return 0; }
-    struct record record;
-    unsigned long long lines = 0;
-    while (reader_line(&reader, &record, &ignored) == STATUS_OK && record.bytes) { lines++; }
-    reader_close(&reader);
-    return lines;
-}
-
 static void print_result(const struct embed_job *job, const struct job_result *result)
 {
     const struct job_progress *end = &result->progress;
     if (!result->finished && !result->before) { return; }
-    unsigned long long requests = end->documents, failed = end->failed > 0 ? count_lines(job->output.failures) : 0;
+    unsigned long long requests = end->documents;
+    unsigned long long failed = end->failed > 0 ? batch_lines_count(job->output.failures) : 0;
     fprintf(stderr, "%s%s: %llu requests, %llu completed, %llu failed", job->output.path,
             result->before ? " is finished already" : "", requests, requests - failed, failed);
     if (failed > 0) { fprintf(stderr, " (%s)", job->output.failures); }
@@ -77,6 +64,22 @@ static enum status name_errors(struct output *output, struct err *err)
     free(output->failures);
     output->failures = name.data;
     return STATUS_OK;
+}
+
+/* Refuses a file whose lines could not be told apart. */
+static enum status check_file(const char *path, size_t most_bytes, struct err *err)
+{
+    struct batch_findings findings = {0};
+    enum status status = batch_lines_check(path, most_bytes, &findings, err);
+    if (status == STATUS_OK && findings.twice > 0) {
+        bool one = findings.twice == 1;
+        status = err_set(err, STATUS_BAD_INPUT, "%s: %llu %s the custom_id of an earlier line: %s %.*s", path,
+                         (unsigned long long)findings.twice, one ? "line has" : "lines have", one ? "line" : "lines",
+                         (int)findings.shown.length, findings.shown.data);
+    }
+    buffer_free(&findings.shown);
+    buffer_free(&findings.errors);
+    return status;
 }
 
 static enum status open_batch(struct batch_job *batch, struct invocation *invocation, struct err *err)
@@ -106,7 +109,7 @@ static enum status open_batch(struct batch_job *batch, struct invocation *invoca
         .overwrite = options->overwrite,
         .look_ahead = (uint32_t)options->look_ahead,
     };
-    return batch_lines_check(path, source_record_bytes(&job->job.source), err);
+    return check_file(path, source_record_bytes(&job->job.source), err);
 }
 
 static int run_batch(struct invocation *invocation)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "bulk/input/stream.h"
@@ -17,7 +18,7 @@
 enum { CUSTOM_ID, METHOD, URL, BODY, MEMBERS };
 static const char *const names[MEMBERS] = {"custom_id", "method", "url", "body"};
 
-/* What the writer needs to know of a good line; it follows the ends of the texts in `kept`. */
+/* A good line, as far as the writer needs it; it follows the ends of the texts in `kept`. */
 struct line_head {
     uint64_t high, low; /* its hash */
     uint32_t dims;      /* of each vector */
@@ -57,6 +58,11 @@ static const char *find_members(const char *bytes, size_t length, struct slice f
 static bool put_decoded(struct buffer *to, struct slice string)
 {
     return string.length >= 2 && string.bytes[0] == '"' && buffer_json_decode(to, string.bytes + 1, string.length - 2);
+}
+
+static bool is_name(struct slice slice, const char *name)
+{
+    return slice.length == strlen(name) && memcmp(slice.bytes, name, slice.length) == 0;
 }
 
 static bool is_string(struct slice value, const char *text)
@@ -106,23 +112,24 @@ static void put_fault(struct buffer *to, struct buffer *body, const struct line_
 static bool take_call(struct batch_lines *lines, const struct call *call, struct document *out, struct line_head *head,
                       struct fault *fault)
 {
-    const struct slice *model = &call->model;
+    struct slice model = call->model;
+    const char *slash = model.length > 0 ? memrchr(model.bytes, '/', model.length) : NULL;
+    struct slice last = {slash ? slash + 1 : model.bytes,
+                         slash ? (size_t)(model.bytes + model.length - slash - 1) : model.length};
     const char *known[] = {lines->model, lines->queue ? lines->queue : lines->model};
-    bool named = model->length == 0;
-    for (int i = 0; i < 2; i++) {
-        named = named || (strlen(known[i]) == model->length && memcmp(known[i], model->bytes, model->length) == 0);
-    }
+    bool named = model.length == 0 || lines->any_model;
+    for (int i = 0; i < 2; i++) { named = named || is_name(model, known[i]) || is_name(last, known[i]); }
     if (!named) {
         return fault_set(fault, NULL, FAULT_NO_MODEL, "model", "the model \"%.*s\" is not here, but \"%s\"",
-                         (int)(model->length < 100 ? model->length : 100), model->bytes, lines->model);
+                         (int)(model.length < 100 ? model.length : 100), model.bytes, lines->model);
     }
     if (call->dims > lines->dim) {
         return fault_set(fault, NULL, FAULT_BAD_REQUEST, "dimensions", "dimensions: %u, but the model has %u",
                          call->dims, lines->dim);
     }
-    if (call->prompt.length > 0) {
-        return fault_set(fault, NULL, FAULT_BAD_REQUEST, "prompt_name",
-                         "prompt_name: a batch has one prompt, the model's");
+    if (call->prompt.length > 0 || call->purpose >= 0) {
+        return fault_set(fault, NULL, FAULT_BAD_REQUEST, call->prompt.length > 0 ? "prompt_name" : "input_type",
+                         "prompt_name, input_type, task: a batch has one prompt, the model's");
     }
     if (call->purpose >= 0) {
         return fault_set(fault, NULL, FAULT_BAD_REQUEST, "input_type",
@@ -200,7 +207,7 @@ static bool read_request(struct batch_lines *lines, const char *bytes, size_t le
 static enum status read_line(void *context, const char *bytes, size_t length, struct document *out, struct err *err)
 {
     struct batch_lines *lines = context;
-    XXH128_hash_t hash = XXH3_128bits_withSeed(bytes ? bytes : "", bytes ? length : 0, lines->seed + out->line);
+    XXH128_hash_t hash = XXH3_128bits_withSeed(bytes ? bytes : "", bytes ? length : 0, out->line);
     struct line_head head = {.high = hash.high64, .low = hash.low64};
     struct buffer *const used[] = {&lines->text, &lines->kept, &lines->id, &lines->message};
     for (int i = 0; i < 4; i++) { used[i]->length = 0; }
@@ -279,6 +286,13 @@ static void write_line(void *context, const struct record_result *result, struct
     bool failed = document->code != ROW_OK || result->code != ROW_OK;
     struct buffer *to = failed ? failures : good;
     struct line_head head;
+    if (!lines->begun) { /* files end where the earlier run left off, and lines are in order */
+        lines->begun = true;
+        lines->failed = lines->failures_path ? batch_lines_count(lines->failures_path) : 0;
+        lines->answered = lines->failures_path ? document->number - lines->failed : 0;
+    }
+    lines->failed += failed;
+    lines->answered += !failed;
     memcpy(&head, document->kept + document->texts * sizeof(uint32_t), sizeof head);
     buffer_format(to, "{\"id\":\"batch_req_%016" PRIx64 "%016" PRIx64 "\",\"custom_id\":", head.high, head.low);
     if (document->id) {
@@ -329,51 +343,134 @@ static int compare_seen(const void *left, const void *right)
     return (a->line > b->line) - (a->line < b->line);
 }
 
-static enum status note_lines(struct reader *reader, struct buffer *all, struct buffer *id, struct err *err)
+/* The next line that is a request; bytes NULL at the end. As in a job, lines of white space are none. */
+static enum status next_line(struct reader *reader, struct record *out, struct err *err)
+{
+    for (;;) {
+        TRY(reader_line(reader, out, err));
+        size_t at = 0;
+        while (at < out->length && (out->bytes[at] == ' ' || out->bytes[at] == '\t')) { at++; }
+        if (!out->bytes || out->too_large || at < out->length) { return STATUS_OK; }
+    }
+}
+
+static enum status note_lines(struct reader *reader, struct batch_findings *out, struct buffer *all, struct buffer *id,
+                              struct err *err)
 {
     for (;;) {
         struct record record;
         struct slice found[MEMBERS];
-        TRY(reader_line(reader, &record, err));
+        TRY(next_line(reader, &record, err));
         if (!record.bytes) { return STATUS_OK; }
+        out->lines++;
         if (record.too_large || !json_valid(record.bytes, record.length)) { continue; } /* the job says so */
         const char *twice = find_members(record.bytes, record.length, found);
         if (twice || !read_custom_id(found, id)) { continue; }
         XXH128_hash_t hash = XXH3_128bits(id->data, id->length);
         struct seen seen = {hash.low64, hash.high64, record.line};
         buffer_append(all, &seen, sizeof seen);
+        if (out->model[0] == '\0' && found[BODY].bytes) {
+            (void)json_member_text(found[BODY].bytes, found[BODY].length, "model", out->model, sizeof out->model);
+        }
         if (!buffer_ok(all) || !buffer_ok(id)) {
             return err_set(err, STATUS_NO_MEMORY, "no memory for the custom_ids of a batch");
         }
     }
 }
 
-enum status batch_lines_check(const char *path, size_t most_bytes, struct err *err)
+static void note_twice(struct batch_findings *out, uint64_t line, uint64_t first)
 {
-    enum { SHOWN = 5 };
+    enum { SHOWN = 5, ERRORS = 100 };
+    if (out->twice < SHOWN) {
+        buffer_format(&out->shown, "%s%" PRIu64 " (as line %" PRIu64 ")", out->twice == 0 ? "" : ", ", line, first);
+    } else if (out->twice == SHOWN) {
+        buffer_string(&out->shown, " and others");
+    }
+    if (out->twice++ < ERRORS) {
+        if (out->errors.length > 0) { buffer_string(&out->errors, ","); }
+        buffer_json(&out->errors,
+                    "{'code':'duplicate_custom_id','line':%" PRIu64
+                    ",'message':'the custom_id of this line is also that of line %" PRIu64 "','param':'custom_id'}",
+                    line, first);
+    }
+}
+
+enum status batch_lines_check(const char *path, size_t most_bytes, struct batch_findings *out, struct err *err)
+{
     struct reader reader = {0};
-    struct buffer all = {0}, id = {0}, shown = {0};
+    struct buffer all = {0}, id = {0};
     TRY(reader_open(&reader, path, most_bytes, NULL, err));
-    enum status status = note_lines(&reader, &all, &id, err);
+    enum status status = note_lines(&reader, out, &all, &id, err);
     reader_close(&reader);
     struct seen *seen = (struct seen *)(void *)all.data;
-    size_t count = all.length / sizeof *seen, twice = 0;
+    size_t count = all.length / sizeof *seen;
     if (status == STATUS_OK && count > 1) { qsort(seen, count, sizeof *seen, compare_seen); }
     for (size_t i = 1, first = 0; status == STATUS_OK && i < count; i++) {
-        if (seen[i].high != seen[first].high || seen[i].low != seen[first].low) {
+        if (seen[i].high == seen[first].high && seen[i].low == seen[first].low) {
+            note_twice(out, seen[i].line, seen[first].line);
+        } else {
             first = i;
-        } else if (twice++ < SHOWN) {
-            buffer_format(&shown, "%s%" PRIu64 " (as line %" PRIu64 ")", shown.length == 0 ? "" : ", ", seen[i].line,
-                          seen[first].line);
         }
-    }
-    if (status == STATUS_OK && twice > 0) {
-        status = err_set(err, STATUS_BAD_INPUT, "%s: %zu %s the custom_id of an earlier line: %s %.*s%s", path, twice,
-                         twice == 1 ? "line has" : "lines have", twice == 1 ? "line" : "lines", (int)shown.length,
-                         shown.data ? shown.data : "", twice > SHOWN ? " and others" : "");
     }
     buffer_free(&all);
     buffer_free(&id);
-    buffer_free(&shown);
+    if (status == STATUS_OK && !(buffer_ok(&out->shown) && buffer_ok(&out->errors))) {
+        status = err_set(err, STATUS_NO_MEMORY, "no memory to check %s", path);
+    }
+    return status;
+}
+
+uint64_t batch_lines_count(const char *path)
+{
+    struct reader reader = {0};
+    struct record record;
+    struct err ignored;
+    uint64_t lines = 0;
+    if (reader_open(&reader, path, 1 << 16, NULL, &ignored) != STATUS_OK) { return 0; }
+    while (reader_line(&reader, &record, &ignored) == STATUS_OK && record.bytes) { lines++; }
+    reader_close(&reader);
+    return lines;
+}
+
+/* --- The end of a batch whose time is over --- */
+
+static enum status abandon_lines(struct batch_lines *lines, struct reader *reader, uint64_t skip, const char *code,
+                                 const char *message, int fd, struct buffer *to, struct err *err)
+{
+    static const char name[] = "the file of errors";
+    for (uint64_t number = 0;; number++) {
+        struct record record;
+        TRY(next_line(reader, &record, err));
+        if (!record.bytes) { return file_put(fd, to->data ? to->data : "", to->length, name, err); }
+        if (number < skip) { continue; }
+        struct document document = {.number = number, .line = record.line};
+        TRY(read_line(lines, record.too_large ? NULL : record.bytes, record.length, &document, err));
+        if (document.code == ROW_OK) {
+            lines->message.length = 0;
+            buffer_json(&lines->message, "'response':null,'error':{'code':%s,'message':%s}", code, message);
+            document.code = ROW_REFUSED;
+            document.message = lines->message.data;
+            document.message_bytes = lines->message.length;
+        }
+        write_line(lines, &(struct record_result){.document = &document}, to, to);
+        if (!buffer_ok(to) || !buffer_ok(&lines->message)) {
+            return err_set(err, STATUS_NO_MEMORY, "no memory for a line of %zu bytes", record.length);
+        }
+        if (to->length > 1 << 20) {
+            TRY(file_put(fd, to->data, to->length, name, err));
+            to->length = 0;
+        }
+    }
+}
+
+enum status batch_lines_abandon(struct batch_lines *lines, const char *path, size_t most_bytes, uint64_t skip,
+                                const char *code, const char *message, int fd, struct err *err)
+{
+    struct reader reader = {0};
+    struct buffer to = {0};
+    TRY(reader_open(&reader, path, most_bytes, NULL, err));
+    enum status status = abandon_lines(lines, &reader, skip, code, message, fd, &to, err);
+    reader_close(&reader);
+    buffer_free(&to);
     return status;
 }

@@ -17,11 +17,14 @@
 /* Zero-initialise; set the first members before the job reads. */
 struct batch_lines {
     const char *model, *queue; /* the names that a body may give its model; the second may be NULL. Not owned */
+    bool any_model;            /* a body may name any other, too: its line is not computed */
     uint32_t dim;
     bool normalize; /* vectors have length 1; those of the job are not normalised yet */
     size_t max_text_bytes;
-    uint64_t seed; /* of the ids */
+    const char *failures_path; /* the file of errors, so that all lines are counted; NULL: only those of this run */
 
+    uint64_t answered, failed; /* lines that were written, with those of earlier runs */
+    bool begun;
     struct buffer text, kept, id, message; /* of the line that was read */
     struct buffer body, vectors;           /* of the line that is written */
 };
@@ -32,9 +35,27 @@ struct records batch_lines_records(struct batch_lines *lines);
 /* Frees the buffers. */
 void batch_lines_free(struct batch_lines *lines);
 
-/* Reads a whole file and looks for lines with the custom_id of an earlier one, whose answers nobody could tell apart. A
- * line is read up to `most_bytes`. Errors: STATUS_BAD_INPUT naming the first of them; those of stream_open and
- * stream_read; STATUS_NO_MEMORY. */
-MUST_CHECK enum status batch_lines_check(const char *path, size_t most_bytes, struct err *err);
+/* The number of lines of a file; 0 if there is none. */
+uint64_t batch_lines_count(const char *path);
+
+/* The result of batch_lines_check. Zero-initialise; buffer_free ends the buffers. */
+struct batch_findings {
+    uint64_t lines;
+    char model[256];      /* the first that a body names; "": none */
+    uint64_t twice;       /* lines with the custom_id of an earlier one, whose answers nobody could tell apart */
+    struct buffer shown;  /* the first of them, for people: 7 (as line 3), … */
+    struct buffer errors; /* and as errors of the Batch API: JSON objects with commas between them */
+};
+
+/* Reads a whole file. A line is read up to `most_bytes`. Errors: those of stream_open and stream_read;
+ * STATUS_NO_MEMORY. */
+MUST_CHECK enum status batch_lines_check(const char *path, size_t most_bytes, struct batch_findings *out,
+                                         struct err *err);
+
+/* Appends lines to the open file `fd` for the requests of `path` but for the first `skip`: errors with this code and
+ * message. Errors: as above, those of file_put. */
+MUST_CHECK enum status batch_lines_abandon(struct batch_lines *lines, const char *path, size_t most_bytes,
+                                           uint64_t skip, const char *code, const char *message, int fd,
+                                           struct err *err);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "gateway/batches.h"
 #include "gateway/dialect.h"
 #include "gateway/openapi.h"
 #include "gateway/producer.h"
@@ -66,6 +67,7 @@ struct gateway {
     struct gateway_options options;
     char name[32];
     struct http *http;
+    struct batches *batches; /* NULL: there is no folder for them */
     struct http_route *routes;
     struct model_queue *queues;
     struct exchange *buckets[BUCKETS]; /* by number */
@@ -851,10 +853,49 @@ static enum http_when answer_openapi(void *context, const struct http_request *r
         {"/health", "get", NULL, "Whether a worker is there"},
         {"/metrics", "get", "text/plain", "Metrics for Prometheus"},
         {"/openapi.json", "get", NULL, "This document"},
+        {"/v1/files", "get", NULL, "The files of batches"},
+        {"/v1/files/{file}", "get", NULL, "One of them"},
+        {"/v1/files/{file}", "delete", NULL, "Delete it"},
+        {"/v1/files/{file}/content", "get", "application/octet-stream", "Its content"},
+        {"/v1/batches", "get", NULL, "The batches"},
+        {"/v1/batches/{batch}", "get", NULL, "One of them"},
+        {"/v1/batches/{batch}/cancel", "post", NULL, "Cancel it"},
     };
-    (void)context, (void)request;
-    openapi_put(paths, sizeof paths / sizeof paths[0], &reply->body);
+    enum { BATCHES = 7 }; /* at the end */
+    const struct gateway *gateway = context;
+    (void)request;
+    openapi_put(paths, sizeof paths / sizeof paths[0] - (gateway->batches ? 0 : BATCHES), &reply->body);
     return HTTP_NOW;
+}
+
+/* --- Files and batches: gateway/batches.h ------------------------------------------------------------------------ */
+
+static enum http_when ask_batches(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    struct gateway *gateway = context;
+    return batches_ask(gateway->batches, request, reply);
+}
+
+static void answer_batches(void *context, uint64_t number, struct http_reply *reply)
+{
+    struct gateway *gateway = context;
+    char id[ID_MAX];
+    snprintf(id, sizeof id, "%s-%llx", gateway->name, (unsigned long long)number);
+    put_request_id(reply, id);
+    http_answer(gateway->http, number, reply);
+}
+
+static enum status open_batches(struct gateway *gateway, struct err *err)
+{
+    const struct gateway_options *options = &gateway->options;
+    struct batches_options batches = {.base = options->base,
+                                      .folder = options->data,
+                                      .address = options->address,
+                                      .queues = options->queues,
+                                      .queue_count = options->queue_count,
+                                      .context = gateway,
+                                      .answer = answer_batches};
+    return options->data[0] != '\0' ? batches_open(&batches, &gateway->batches, err) : STATUS_OK;
 }
 
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
@@ -868,7 +909,16 @@ static const struct http_route own_routes[] = {
     {"/openapi.json", HTTP_GET, "application/json", answer_openapi},
     {"/metrics", HTTP_GET, "text/plain; version=0.0.4", answer_metrics},
 };
-enum { OWN_ROUTES = sizeof own_routes / sizeof own_routes[0] };
+static const struct http_route batch_routes[] = {
+    {"/v1/files", HTTP_GET | HTTP_POST, "application/json", ask_batches, .spool = true},
+    {"/v1/files/", HTTP_GET | HTTP_DELETE, "application/json", ask_batches},
+    {"/v1/batches", HTTP_GET | HTTP_POST, "application/json", ask_batches},
+    {"/v1/batches/", HTTP_GET | HTTP_POST, "application/json", ask_batches},
+};
+enum {
+    OWN_ROUTES = sizeof own_routes / sizeof own_routes[0],
+    BATCH_ROUTES = sizeof batch_routes / sizeof batch_routes[0]
+};
 
 static enum status open_queues(struct gateway *gateway, struct err *err)
 {
@@ -897,21 +947,24 @@ static enum status open_queues(struct gateway *gateway, struct err *err)
 static enum status open_http(struct gateway *gateway, struct err *err)
 {
     size_t count = 0;
-    gateway->routes = calloc(dialect_count + OWN_ROUTES, sizeof *gateway->routes);
+    gateway->routes = calloc(dialect_count + OWN_ROUTES + BATCH_ROUTES, sizeof *gateway->routes);
     if (!gateway->routes) { return err_set(err, STATUS_NO_MEMORY, "no memory for the gateway"); }
     for (size_t i = 0; i < dialect_count; i++) {
         gateway->routes[count++] = (struct http_route){dialects[i]->path, HTTP_POST, "application/json", answer_call};
     }
     for (size_t i = 0; i < OWN_ROUTES; i++) { gateway->routes[count++] = own_routes[i]; }
+    for (size_t i = 0; i < BATCH_ROUTES && gateway->batches; i++) { gateway->routes[count++] = batch_routes[i]; }
     struct http_options http = {.address = gateway->options.listen,
                                 .routes = gateway->routes,
                                 .route_count = count,
                                 .limits = {.connections = CONNECTIONS,
                                            .body_bytes = BODY_BYTES,
                                            .memory_bytes = BODIES_BYTES,
+                                           .file_bytes = BATCHES_FILE_BYTES,
                                            .receive_ms = RECEIVE_MS,
                                            .answer_ms = TIMEOUT_MOST_S * 1000u + RECEIVE_MS,
                                            .idle_ms = IDLE_MS},
+                                .folder = gateway->options.data,
                                 .context = gateway,
                                 .refuse = refuse_request,
                                 .gone = on_gone};
@@ -931,6 +984,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     gateway->options = *options;
     gateway->durations.bounds = &histogram_times;
     enum status status = open_queues(gateway, err);
+    if (status == STATUS_OK) { status = open_batches(gateway, err); }
     if (status == STATUS_OK) { status = open_http(gateway, err); }
     if (status != STATUS_OK) {
         gateway_close(gateway);
@@ -966,6 +1020,7 @@ void gateway_give_up(struct gateway *gateway)
 void gateway_close(struct gateway *gateway)
 {
     if (!gateway) { return; }
+    batches_close(gateway->batches);
     http_close(gateway->http);
     for (size_t i = 0; i < BUCKETS; i++) {
         while (gateway->buckets[i]) { end_exchange(gateway->buckets[i]); }

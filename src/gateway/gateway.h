@@ -23,12 +23,13 @@ struct gateway_options {
     const struct address *address; /* must outlive the gateway, like the names */
     const char *const *queues;     /* [queue_count], at least one */
     size_t queue_count;
+    const char *data; /* the folder of files and batches; "": there are none. Must outlive the gateway */
     void *context;
     void (*on_denied)(void *context, const struct err *err); /* Redis refuses the login */
 };
 
 /* Listens, and begins to connect to Redis. Owns: the caller ends it with gateway_close.
- * Errors: those of http_open and producer_open; STATUS_DENIED: others than this machine could connect. */
+ * Errors: those of http_open, producer_open and batches_open; STATUS_DENIED: others than this machine could connect. */
 MUST_CHECK enum status gateway_open(const struct gateway_options *options, struct gateway **out, struct err *err);
 
 /* Takes no more calls; those that are in flight go on. */

@@ -87,6 +87,7 @@ static enum status open_gateway(struct gateway_thread *thread, const struct conf
     options->address = &thread->address;
     options->queues = thread->names;
     options->queue_count = thread->queue_count;
+    options->data = config->data;
     return gateway_open(options, &thread->gateway, err);
 }
 

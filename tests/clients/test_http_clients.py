@@ -44,6 +44,37 @@ say([answer.data[0].embedding for answer in asyncio.run(all_at_once())])
 """
 
 
+BATCHES_OF_OPENAI = """
+import io, json, sys, time
+import openai
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
+lines = [json.dumps({"custom_id": f"n{n}", "method": "POST", "url": "/v1/embeddings",
+                     "body": {"model": "tiny", "input": f"hello {n}"}}) for n in range(50)] + ["{broken"]
+file = client.files.create(file=("requests.jsonl", "\\n".join(lines).encode()), purpose="batch")
+assert client.files.retrieve(file.id).filename == "requests.jsonl"
+assert client.files.content(file.id).text == "\\n".join(lines)
+made = client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h", metadata={"a": "b"})
+assert made.status == "validating" and made.metadata == {"a": "b"}
+while (batch := client.batches.retrieve(made.id)).status not in ("completed", "failed"):
+    time.sleep(0.05)
+good = [json.loads(line) for line in client.files.content(batch.output_file_id).text.splitlines()]
+failed = [json.loads(line) for line in client.files.content(batch.error_file_id).text.splitlines()]
+counts = batch.request_counts
+print(json.dumps([counts.total, counts.completed, counts.failed, failed[0]["error"]["code"]]))
+print(json.dumps([[line["custom_id"], line["response"]["body"]["data"][0]["embedding"]] for line in good]))
+print(json.dumps([[batch.id for batch in client.batches.list(limit=1)], sorted(file.purpose for file in client.files.list())]))
+assert client.files.delete(file.id).deleted
+try:
+    client.batches.cancel(batch.id)
+except openai.BadRequestError as error:
+    print(json.dumps(error.body["message"]))
+try:
+    client.files.retrieve(file.id)
+except openai.NotFoundError as error:
+    print(json.dumps([error.code, error.request_id]))
+"""
+
+
 def floats(numbers):
     return struct.pack(f"<{len(numbers)}f", *numbers)
 
@@ -61,6 +92,20 @@ class HttpClients(GatewayCase):
                               env=process.clean_environment({"PYTHONPATH": ""}))
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
+
+    def test_batches_of_openai(self):
+        self.start_gateway(None, "--data", self.path("data"))
+        said = map(json.loads, self.run_python(BATCHES_OF_OPENAI, f"http://127.0.0.1:{self.gateway.port}").splitlines())
+        self.assertEqual(next(said), [51, 50, 1, "invalid_json_line"])
+        reference = self.reference()
+        reference.learn([f"hello {n}" for n in range(50)])
+        self.assertEqual([[name, floats(vector)] for name, vector in next(said)], [[f"n{n}", reference(f"hello {n}")] for n in range(50)])
+        batches, purposes = next(said)
+        self.assertEqual((len(batches), purposes), (1, ["batch", "batch_output", "batch_output"]))
+        self.assertEqual(next(said), "the batch has ended already")
+        code, request_id = next(said)
+        self.assertEqual(code, "not_found")
+        self.assertRegex(request_id, "^http-")
 
     def test_openai(self):
         said = map(json.loads, self.run_python(ALL_OF_OPENAI, f"http://127.0.0.1:{self.gateway.port}").splitlines())

@@ -60,7 +60,7 @@ class Answers(BatchCase):
     def test_a_model_may_have_the_name_of_its_queue(self):
         server = self.start_redis()
         self.start_daemon(server)
-        lines = [request("a", "hello"), request("b", "hello", model=self.queue), request("c", "hello", model="other"),
+        lines = [request("a", "hello"), request("b", "hello", model="org/" + self.queue), request("c", "hello", model="other"),
                  json.dumps({"custom_id": "d", "method": "POST", "url": "/v1/embeddings", "body": {"input": "hello"}})]
         done = self.run_sluice("batch", "--redis", server.socket, "--queue", self.queue, self.write("in.jsonl", "\n".join(lines)),
                                "--output", self.path("out.jsonl"))
@@ -95,6 +95,7 @@ class Answers(BatchCase):
             "q": ({"dimensions": 100000}, 400, "dimensions", "dimensions: 100000, but the model has 64"),
             "r": ({"model": "gpt"}, 404, "model", 'the model "gpt" is not here, but "tiny"'),
             "s": ({"prompt_name": "query"}, 400, "prompt_name", "one prompt"),
+            "S": ({"input_type": "query"}, 400, "input_type", "one prompt"),
             "w": ({"input_type": "query"}, 400, "input_type", "one prompt"),
             "t": ({"truncation": False}, 400, "truncation", "cuts texts"),
             "u": ({"input": "x" * 70000}, 413, "input", "input[0] has 70000 bytes, and 65536 are allowed"),

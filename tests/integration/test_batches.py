@@ -1,0 +1,239 @@
+"""The Files and Batches API: what clients see, and what a batch comes to whatever happens to it."""
+# ctest: threads
+# ctest-cost: 30
+
+import json
+import os
+import signal
+import time
+
+from batch_case import request
+from batches_case import BatchesCase
+from corpus import texts
+
+
+def lines(count, prefix="n"):
+    return "\n".join(request(f"{prefix}{i}", f"{text} {i}") for i, text in zip(range(count), texts(20) * count)).encode()
+
+
+class Api(BatchesCase):
+    def setUp(self):
+        super().setUp()
+        self.start_daemon(self.server)
+        self.start_with_data()
+
+    def test_a_batch(self):
+        """Its outputs are those of `sluice batch` with the same file."""
+        content = self.content(self.write_requests(300, seed=3))
+        file = self.upload(content, "my requests.jsonl").json
+        self.assertEqual(list(file), ["id", "object", "bytes", "created_at", "filename", "purpose", "status"])
+        self.assertEqual((file["object"], file["bytes"], file["filename"], file["purpose"]), ("file", len(content), "my requests.jsonl", "batch"))
+        self.assertEqual(self.ask("GET", f"/v1/files/{file['id']}").json, file)
+        self.assertEqual(self.ask("GET", f"/v1/files/{file['id']}/content").body, content)
+        made = self.create(file["id"], metadata={"job": "nightly"}).json
+        self.assertEqual((made["object"], made["endpoint"], made["input_file_id"], made["completion_window"], made["status"]),
+                         ("batch", "/v1/embeddings", file["id"], "24h", "validating"))
+        self.assertEqual(made["expires_at"], made["created_at"] + 24 * 3600)
+        batch = self.end(made["id"])
+        self.assertEqual(batch["metadata"], {"job": "nightly"})
+        self.assertIsNone(batch["errors"])
+        wanted = self.wanted(content)
+        self.assertEqual(self.outputs(batch), wanted)
+        counts = [part.count(b"\n") for part in wanted]
+        self.assertEqual(batch["request_counts"], {"total": 300, "completed": counts[0], "failed": counts[1]})
+        self.assertGreater(counts[1], 0)
+        times = [batch[name + "_at"] for name in ("created", "in_progress", "finalizing", "completed")]
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(self.left(), [])
+        self.wait_empty(self.sender)
+
+    def test_lists(self):
+        ids = [self.upload(lines(1), f"{i}.jsonl").json["id"] for i in range(5)]
+        found = self.ask("GET", "/v1/files").json
+        self.assertEqual(([file["id"] for file in found["data"]], found["has_more"]), (ids[::-1], False))
+        page = self.ask("GET", "/v1/files?order=asc&limit=2").json
+        self.assertEqual(([file["id"] for file in page["data"]], page["has_more"], page["last_id"]), (ids[:2], True, ids[1]))
+        page = self.ask("GET", f"/v1/files?after={ids[1]}&order=asc").json
+        self.assertEqual([file["id"] for file in page["data"]], ids[2:])
+        self.assertEqual(self.ask("GET", "/v1/files?purpose=batch_output").json["data"], [])
+        batches = [self.create(file).json["id"] for file in ids]
+        for batch in batches:
+            self.end(batch)
+        page = self.ask("GET", "/v1/batches?limit=3").json
+        self.assertEqual(([batch["id"] for batch in page["data"]], page["has_more"]), (batches[:1:-1], True))
+        page = self.ask("GET", f"/v1/batches?after={page['last_id']}").json
+        self.assertEqual(([batch["id"] for batch in page["data"]], page["has_more"]), (batches[1::-1], False))
+        self.assertEqual(len(self.ask("GET", "/v1/files?purpose=batch_output").json["data"]), 5)
+        for limit in ("0", "x", "101"):
+            self.assertEqual(self.ask("GET", "/v1/batches?limit=" + limit).json["error"]["param"], "limit")
+
+    def test_a_deleted_input_is_not_missed(self):
+        content = lines(30)
+        file = self.upload(content).json["id"]
+        batch = self.create(file).json["id"]
+        deleted = self.ask("DELETE", f"/v1/files/{file}")
+        self.assertEqual(deleted.json, {"id": file, "object": "file", "deleted": True})
+        for answer in (self.ask("GET", f"/v1/files/{file}"), self.ask("GET", f"/v1/files/{file}/content"), self.ask("DELETE", f"/v1/files/{file}")):
+            self.assertEqual((answer.status, answer.json["error"]["code"]), (404, "not_found"))
+        refused = self.create(file)
+        self.assertEqual((refused.status, refused.json["error"]["param"]), (400, "input_file_id"))
+        self.assertEqual(self.outputs(self.end(batch)), self.wanted(content))
+
+    def test_files_that_are_no_batch(self):
+        one = request("a", "hello")
+        for content, code, line in ((b"", "empty_file", None), (b"\n \n", "empty_file", None), ((one + "\n" + one).encode(), "duplicate_custom_id", 2),
+                                    ("\n".join(request(f"n{i}", "a") for i in range(50001)).encode(), "too_many_requests", None)):
+            batch = self.end(self.begin(content), "failed")
+            self.assertEqual(batch["errors"]["object"], "list")
+            error = batch["errors"]["data"][0]
+            self.assertEqual((list(sorted(error)), error["code"], error["line"]), (["code", "line", "message", "param"], code, line))
+            self.assertEqual((batch["output_file_id"], batch["error_file_id"], batch["in_progress_at"]), (None, None, None))
+        self.assertEqual(self.left(), [])
+        batch = self.end(self.begin(b"{broken\n" + b"\xff\xfe\n" + one.encode()))
+        self.assertEqual(batch["request_counts"], {"total": 3, "completed": 1, "failed": 2})
+
+    def test_calls_that_are_refused(self):
+        file = self.upload(lines(1)).json["id"]
+        for param, more in (("endpoint", {"endpoint": "/v1/chat/completions"}), ("completion_window", {"completion_window": "soon"}),
+                            ("completion_window", {"completion_window": "31d"}), ("metadata", {"metadata": [1]}),
+                            ("output_expires_after", {"output_expires_after": {"anchor": "created_at", "seconds": 3600}}),
+                            ("input_file_id", {"input_file_id": "../x"}), ("input_file_id", {"input_file_id": "file-gone"})):
+            answer = self.create(file, **more)
+            self.assertEqual((answer.status, answer.json["error"]["param"]), (400, param), answer.body)
+        for body in (b"", b"[]", b"{", b"7"):
+            self.assertEqual(self.ask("POST", "/v1/batches", body).status, 400)
+        self.assertEqual(self.ask("POST", "/v1/batches", b"{}", {"Content-Type": "text/plain"}).status, 400)
+        for path in ("/v1/files/../../secret", "/v1/files/..", "/v1/files/file-..%2f..%2fx/content", "/v1/files/file-gone/other", "/v1/files/x",
+                     "/v1/batches/batch_../x", "/v1/batches/batch_gone", "/v1/batches/" + "batch_" + 100 * "a", "/v1/files/" + 200 * "/"):
+            self.assertEqual(self.ask("GET", path).status, 404, path)
+        self.assertEqual(self.ask("DELETE", "/v1/batches/batch_1").status, 405)
+        for method, path in (("GET", "/v1/files"), ("POST", "/v1/files"), ("POST", "/v1/batches/batch_1/cancel")):
+            self.assertEqual(self.ask(method, path, headers={"Origin": "http://evil.example"}).status, 403)
+        self.assertEqual(os.listdir(self.path("data", "batches")), [])
+
+    def test_hostile_uploads(self):
+        """Each is refused, and nothing is left of it."""
+        head = b'Content-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        purpose = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        file = b"--b\r\n" + head + b"content\r\n"
+        good = {"Content-Type": "multipart/form-data; boundary=b"}
+        for body, headers in ((b"", good), (b"junk" + purpose + file + b"--b--\r\n", good), (purpose + file + b"--b--\r\nmore", good),
+                              (purpose + file, good), (purpose + b"--b\r\n" + head + b"content", good), (purpose + b"--b--\r\n", good),
+                              (file + b"--b--\r\n", good), (purpose + file + file + b"--b--\r\n", good), (purpose * 2 + file + b"--b--\r\n", good),
+                              (purpose.replace(b"batch", b"assistants") + file + b"--b--\r\n", good), (purpose + b"--b\r\n\r\ncontent\r\n--b--\r\n", good),
+                              (purpose + b"--b\r\nContent-Disposition: form-data; name=file\r\n\r\nx\r\n--b--\r\n", good),
+                              (purpose + b"--b\r\n" + b"X: " + b"y" * 5000 + b"\r\n" + head + b"x\r\n--b--\r\n", good),
+                              (purpose + file.replace(b'"a"', b'"' + b"a" * 400 + b'"') + b"--b--\r\n", good),
+                              (purpose + file.replace(b"name=", b"other=") + b"--b--\r\n", good),
+                              (purpose + file.replace(b'name="file"', b'name="extra"') + b"--b--\r\n", good),
+                              (purpose + file + b"--b--\r\n", {"Content-Type": "application/json"}),
+                              (purpose + file + b"--b--\r\n", {"Content-Type": "multipart/form-data"}),
+                              (purpose + file + b"--b--\r\n", {"Content-Type": "multipart/form-data; boundary=" + 71 * "b"})):
+            answer = self.ask("POST", "/v1/files", body, headers)
+            self.assertEqual(answer.status, 400, (body, answer.body))
+            self.assertIn("message", answer.json["error"])
+        self.assertEqual(os.listdir(self.path("data", "files")), [])
+        for content in (b"content", b"", b"\r\n", b"-\r\n--a\r\n-b\r\n--", b"\r\n\r\n" + b"\0\xff" * 700000 + b"\r\n--"):
+            for body in (purpose + file.replace(b"content", content) + b"--b--", file.replace(b"content", content) + purpose + b"--b--\r\n"):
+                answer = self.ask("POST", "/v1/files", body, {"Content-Type": 'multipart/form-data; boundary="b"'})
+                self.assertEqual(answer.status, 200, (body[:300], answer.body))
+                self.assertEqual(self.ask("GET", f"/v1/files/{answer.json['id']}/content").body, content)
+        body = purpose + file.replace(b'"a"', b'"../../\xc3\xa4 \\"q\\".jsonl"') + b"--b--\r\n"
+        answer = self.ask("POST", "/v1/files", body, good)
+        self.assertEqual(answer.json["filename"], '../../\u00e4 "q".jsonl')
+
+
+class Ends(BatchesCase):
+    def test_cancelled_before_a_worker_came(self):
+        self.start_with_data()
+        content = lines(40)
+        batch = self.begin(content)
+        self.wait_until(lambda: self.look(batch)["status"] == "in_progress", "the validation")
+        answer = self.ask("POST", f"/v1/batches/{batch}/cancel")
+        self.assertEqual((answer.status, answer.json["status"]), (200, "cancelling"))
+        # The thread still waits for an answer to its question about the model.
+        self.start_daemon(self.server)
+        ended = self.end(batch, "cancelled")
+        self.assertIsNotNone(ended["cancelling_at"])
+        self.assertEqual(set(self.check_lines(ended, content)), {"batch_cancelled"})
+        self.assertEqual(self.ask("POST", f"/v1/batches/{batch}/cancel").status, 400)
+        self.assertEqual(self.left(), [])
+
+    def test_cancelled_while_it_runs(self):
+        """The answers so far are there, and every other request has an error."""
+        worker = self.start_daemon(self.server)
+        self.start_with_data()
+        content = lines(20000)
+        batch = self.begin(content)
+        self.wait_until(lambda: self.look(batch)["request_counts"]["completed"] > 0, "answers")
+        self.ask("POST", f"/v1/batches/{batch}/cancel")
+        ended = self.end(batch, "cancelled")
+        codes = self.check_lines(ended, content)
+        self.assertEqual(set(codes), {"batch_cancelled"})
+        self.assertGreater(ended["request_counts"]["completed"], 0)
+        wanted = self.wanted(content)[0]
+        self.assertTrue(wanted.startswith(self.outputs(ended)[0]))
+        self.assertEqual(worker.stop(), 0)
+
+    def test_expired(self):
+        worker = self.start_daemon(self.server)
+        self.start_with_data()
+        self.wait_until(lambda: self.ask("GET", "/health").status == 200, "the gateway to see the worker")
+        worker.process.send_signal(signal.SIGSTOP)
+        content = lines(30)
+        batch = self.begin(content, completion_window="2s")
+        self.wait_until(lambda: time.time() >= self.look(batch)["expires_at"], "the end of the window")
+        worker.process.send_signal(signal.SIGCONT)
+        ended = self.end(batch, "expired")
+        self.assertEqual(set(self.check_lines(ended, content)), {"batch_expired"})
+
+    def test_a_batch_of_another_model_fails(self):
+        """The workers of the queue have another model after a restart; what was answered is there."""
+        worker = self.start_daemon(self.server)
+        self.start_with_data()
+        content = lines(40000)
+        batch = self.begin(content)
+        output = self.path("data", "batches", batch + ".jsonl")
+        self.wait_until(lambda: os.path.exists(output) and os.path.getsize(output) > 12 << 20, "two windows")  # the first is durable then
+        self.gateway.kill()
+        self.assertEqual(worker.stop(), 0)
+        self.server.client().flushall()
+        self.start_daemon(self.server, model=self.make_model("other", hidden=32))
+        self.start_with_data()
+        ended = self.end(batch, "failed")
+        self.assertIn("another model", ended["errors"]["data"][0]["message"])
+        self.assertEqual(set(self.check_lines(ended, content)), {"batch_failed"})
+        self.assertGreater(ended["request_counts"]["completed"], 0)
+
+    def test_disk_full(self):
+        """The batch says why it waits, and goes on where there is room."""
+        self.start_daemon(self.server)
+        content = lines(9000)
+        self.start_with_data()
+        file = self.upload(content).json["id"]
+        self.restart_gateway("/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 2000; exec "$@"', "sh")
+        batch = self.create(file).json["id"]
+        self.wait_until(lambda: self.look(batch)["errors"], lambda: str(self.look(batch)))
+        found = self.look(batch)
+        self.assertEqual((found["status"], found["errors"]["data"][0]["code"]), ("in_progress", "waiting"))
+        self.assertIn("cannot write", found["errors"]["data"][0]["message"])
+        upload = self.upload(b"x" * 2_000_000)
+        self.assertGreaterEqual(upload.status, 500, upload.body)
+        self.restart_gateway()
+        found = self.end(batch)
+        self.assertIsNone(found["errors"])
+        self.assertEqual(self.outputs(found), self.wanted(content))
+
+    def test_without_data_there_is_no_batch_api(self):
+        self.start_gateway()
+        for path in ("/v1/files", "/v1/batches"):
+            self.assertEqual(self.ask("GET", path).status, 404)
+        self.assertNotIn("/v1/batches", json.dumps(self.ask("GET", "/openapi.json").json))
+
+    def test_serve_has_it_too(self):
+        self.start_gateway()
+        daemon = self.start_daemon(self.server, "--listen", f"127.0.0.1:{self.gateway.port + 1}", "--data", self.data)
+        self.gateway.port += 1
+        content = lines(10)
+        self.assertEqual(self.outputs(self.end(self.begin(content))), self.wanted(content))
+        self.assertEqual(daemon.stop(), 0)
