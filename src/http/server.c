@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -31,6 +32,7 @@ enum {
     PAUSE_MS = 1000,
     READ_BYTES = 16384,     /* at once, of a head … */
     READ_BODY = 65536,      /* … and of a body */
+    OTHER_FILES = 256,      /* descriptors that are left for all else in the process */
     FILE_BYTES = 262144,    /* of a file that are sent before others have their turn */
     PROGRESS_BYTES = 65536, /* begin the time of a step anew */
     SLOT_BITS = 20,         /* of a request's number: the slot of its connection */
@@ -742,10 +744,24 @@ bool http_is_loopback(const char *address)
     return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&where)->sin6_addr);
 }
 
+/* Raises the limit of the process for open files if the connections need that. If the system does not allow enough,
+ * there are fewer connections: one that is refused is better than one that is never accepted. */
+static void allow_files(struct http_limits *limits)
+{
+    struct rlimit files;
+    if (limits->connections > SLOTS) { limits->connections = SLOTS; }
+    rlim_t needed = limits->connections + OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= needed) { return; }
+    files.rlim_cur = files.rlim_max < needed ? files.rlim_max : needed;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+    rlim_t left = files.rlim_cur > OTHER_FILES ? files.rlim_cur - OTHER_FILES : 1;
+    if (left < limits->connections) { limits->connections = (unsigned)left; }
+}
+
 static enum status make_tables(struct http *http, struct err *err)
 {
     struct http_limits *limits = &http->options.limits;
-    if (limits->connections > SLOTS) { limits->connections = SLOTS; }
+    allow_files(limits);
     const unsigned ms[PATIENCES] = {
         [RECEIVE] = limits->receive_ms, [ANSWER] = limits->answer_ms, [IDLE] = limits->idle_ms};
     http->clients = calloc(limits->connections, sizeof *http->clients);
@@ -779,7 +795,7 @@ static enum status listen_at(struct http *http, struct err *err)
         evconnlistener_new_bind(http->base, on_accept, http, flags, BACKLOG, (struct sockaddr *)&where, size);
     if (!http->resume || !http->listener) { return err_set_errno(err, "cannot listen on %s", address); }
     evconnlistener_set_error_cb(http->listener, on_accept_failed);
-    log_info("http_listens", log_str("address", address));
+    log_info("http_listens", log_str("address", address), log_int("connections", http->options.limits.connections));
     return STATUS_OK;
 }
 

@@ -23,7 +23,8 @@ enum http_method { HTTP_GET = 1, HTTP_POST = 2, HTTP_DELETE = 4 };
 enum http_when { HTTP_NOW, HTTP_LATER /* http_answer follows */ };
 
 struct http_limits {
-    unsigned connections; /* open at a time; further ones are closed at once */
+    unsigned connections; /* open at a time; further ones are closed at once. Fewer where the limit of the process for
+                           * open files cannot be raised that far */
     size_t body_bytes;    /* of a request */
     size_t memory_bytes;  /* of all bodies that are not read whole, by us or by their clients; above it requests with a
                            * body get a 503. 0: no bound */

@@ -80,11 +80,11 @@ class HttpServer(unittest.TestCase):
         for child in self.children:
             end(child)
 
-    def serve(self, connections=64, body=1 << 20, memory=8 << 20, receive=20000, answer=20000, idle=20000):
+    def serve(self, connections=64, body=1 << 20, memory=8 << 20, receive=20000, answer=20000, idle=20000, files=()):
         for _ in range(20):
             self.port = free_port()
             words = [f"127.0.0.1:{self.port}", self.folder, connections, body, memory, receive, answer, idle]
-            child = start([SERVER, *map(str, words)], stdout=-1, env=clean_environment())
+            child = start([*files, SERVER, *map(str, words)], stdout=-1, env=clean_environment())
             self.children.append(child)
             if child.stdout.readline() == b"listens\n":
                 self.child = child
@@ -363,6 +363,15 @@ class HttpServer(unittest.TestCase):
         self.assertTrue(self.peer().ended())
         peers[0].close()
         wait_until(lambda: self.ask("GET /fixed HTTP/1.1\r\nHost: h\r\n\r\n") is not None, "a place")
+
+    def test_the_limit_for_open_files(self):
+        """It is raised as far as the system allows; what it leaves too little for is refused, not kept waiting."""
+        for most, expected in ((1000, 100), (300, 44)):
+            self.serve(connections=100, files=("prlimit", f"--nofile=64:{most}"))
+            peers = [self.peer() for _ in range(expected)]
+            for peer in peers:
+                self.assertEqual(peer.send("GET /fixed HTTP/1.1\r\nHost: h\r\n\r\n").answer()[2], b"ok")
+            self.assertTrue(self.peer().ended())
 
     def test_a_graceful_stop(self):
         """Requests in flight are answered, idle connections are closed, and nobody new gets in."""
