@@ -69,8 +69,10 @@ class GatewayKill(GatewayCase):
         return sum(len(client.answers) for client in self.clients)
 
     def wait_answers(self, count):
-        goal = self.answered() + count
-        self.wait_until(lambda: self.answered() >= goal or any(client.failures for client in self.clients), "answers")
+        """Also until no call is left that was out before: one that is tried once more survives one kill, not two."""
+        goal, each = self.answered() + count, [len(client.answers) for client in self.clients]
+        self.wait_until(lambda: self.answered() >= goal and all(len(client.answers) > before for client, before in zip(self.clients, each))
+                        or any(client.failures for client in self.clients), "answers")
 
     def end(self):
         self.wait_answers(20)
