@@ -670,11 +670,12 @@ static bool read_job(struct exchange *exchange, const char *rest, char name[REQU
         if (is_name(queue, gateway->queues[i].name)) { exchange->queue = &gateway->queues[i]; }
     }
     snprintf(name, REQUEST_NAME_MAX, "%.*s", (int)(last - slash - 1), slash + 1);
-    snprintf(exchange->id, sizeof exchange->id, "%s", last + 1);
-    size_t digits = strncmp(last + 1, "job-", 4) == 0 ? 32 : strncmp(last + 1, "key-", 4) == 0 ? 64 : 0;
-    return exchange->queue && digits > 0 && strlen(last + 1) == 4 + digits &&
-           strspn(last + 5, "0123456789abcdef") == digits && request_name_parse(name, strlen(name), &class, &entry) &&
-           entry.ms + (uint64_t)JOB_TIMEOUT_MS + JOB_KEPT_MS > clock_unix_ms();
+    const char *id = last + 1;
+    size_t digits = strncmp(id, "job-", 4) == 0 ? 32 : strncmp(id, "key-", 4) == 0 ? 64 : 0;
+    bool is_job = digits > 0 && strlen(id) == 4 + digits && strspn(id + 4, "0123456789abcdef") == digits &&
+                  request_name_parse(name, strlen(name), &class, &entry);
+    if (is_job) { snprintf(exchange->id, sizeof exchange->id, "%s", id); }
+    return is_job && exchange->queue && entry.ms + (uint64_t)JOB_TIMEOUT_MS + JOB_KEPT_MS > clock_unix_ms();
 }
 
 static bool ask_job(struct exchange *exchange, const struct http_request *request, struct http_reply *reply,

@@ -269,16 +269,22 @@ static void add_request(struct producer_request *request)
     request->sent_ms = clock_now_ms();
 }
 
-/* A kept id may have the reply of an earlier request. Only a result answers a later one; an error does so if it is
- * this request's own. */
+/* A kept id may have the reply of an earlier request. Only a result answers a later one; an error does so if it is that
+ * of this entry or of a younger one. */
 static bool is_answer(const struct producer_request *request, const struct resp_value *reply)
 {
     char entry[REQUEST_NAME_MAX];
+    enum request_class class;
+    struct entry_id its, ours;
     const struct resp_value *status = resp_field(reply, "status"), *info = resp_field(reply, "info");
     if (!status || !info || !info->bytes) { return false; }
     if (!request->kept || request->command.words == 0 || resp_equals(status, "done")) { return true; }
-    return json_member_text(info->bytes, info->length, "entry", entry, sizeof entry) &&
-           strcmp(entry, request->name) == 0;
+    if (!json_member_text(info->bytes, info->length, "entry", entry, sizeof entry) ||
+        !request_name_parse(entry, strlen(entry), &class, &its) ||
+        !request_name_parse(request->name, strlen(request->name), &class, &ours)) {
+        return false;
+    }
+    return its.ms > ours.ms || (its.ms == ours.ms && its.seq >= ours.seq);
 }
 
 static void on_looked(void *context, const struct resp_value *reply)

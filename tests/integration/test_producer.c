@@ -326,6 +326,20 @@ TEST_ON(struct redis_fixture, redis, facts_come_from_meta, redis_setup, redis_te
     close_office(&office);
 }
 
+TEST_ON(struct redis_fixture, redis, an_error_of_a_younger_twin_ends_both, redis_setup, redis_teardown)
+{
+    struct office office;
+    open_office(&office, redis);
+    struct end *older = send_text(&office, "twin", LONG_MS), *younger = send_text(&office, "twin", LONG_MS);
+    wait_until(&office, is_added, younger);
+    redis_do(redis, "HSET " Q "reply:twin status error code expired info {\"entry\":\"%s\"}", younger->name);
+    redis_do(redis, "XADD " Q "results:http-t * id twin status error entry %s", younger->name);
+    wait_until(&office, is_over, older);
+    wait_until(&office, is_over, younger);
+    assert_string_equal(older->text, "expired");
+    close_office(&office);
+}
+
 static bool was_denied(const void *office)
 {
     return ((const struct office *)office)->denied > 1;
