@@ -145,6 +145,7 @@ static void report(void *context, const struct job_progress *progress)
     struct err ignored;
     run->batch.completed = run->lines.answered;
     run->batch.failed = run->lines.failed;
+    run->batch.errors.length = 0; /* it goes on */
     enum status shown = save(run, &ignored);
     (void)shown; /* the next one, or the end, shows more */
 }
