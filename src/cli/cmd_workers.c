@@ -59,7 +59,7 @@ static enum status list_workers(struct session *session, const struct heartbeats
         return print_json(&line, err);
     }
     for (size_t i = 0; i < heartbeats->count; i++) { print_worker(&heartbeats->lines[i]); }
-    if (heartbeats->count == 0) { printf("no worker has joined queue %s\n", session->queue); }
+    if (heartbeats->count == 0) { printf("no worker is alive on queue %s\n", session->queue); }
     TRY(counts_read_pause(session, &pause, err));
     if (pause.on) {
         printf("queue %s is paused", session->queue);

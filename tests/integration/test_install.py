@@ -140,7 +140,7 @@ class Install(SluiceCase):
         self.assertIn('"dim":192', text)
         self.assertEqual(text.count(" state=running "), 2)
         self.assertIn("0 failed", text)
-        upgrade = put_in(block("acl load", whole), "-o redis ", "").replace(
+        upgrade = put_in(put_in(block("acl load", whole), "apt-get install", "echo"), "-o redis ", "").replace(
             "redis-cli", f"redis-cli -s {self.path('s')} --user admin -a \"$(cat {self.path('etc/sluice/secrets/admin_password')})\"")
         self.assertIn("OK\n", run(upgrade))
         self.assertEqual(run(f"{login}; sluice workers list").count("alive=yes"), 2, "the new users are not those of before")

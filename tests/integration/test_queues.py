@@ -112,7 +112,7 @@ class Queues(RedisCase):
         self.assertEqual(unread("--queue", "elsewhere"), {"elsewhere": 0})
         self.assertEqual(unread(environment={"SLUICE_QUEUE": "a"}), {"a": 2})
         self.assertEqual(re.findall(r"(?m)^queue +(\S+)", self.sluice("stats")), ["a", "b"])
-        self.assertEqual(self.sluice("workers").splitlines(), ["queue a", "no worker has joined queue a", "queue b", "no worker has joined queue b"])
+        self.assertEqual(self.sluice("workers").splitlines(), ["queue a", "no worker is alive on queue a", "queue b", "no worker is alive on queue b"])
         missing = self.sluice("workers", "check", code=69)
         for queue in "ab":
             self.assertRegex(missing, f"queue {queue}: no worker of .* is alive on queue {queue}\n")
