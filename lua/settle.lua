@@ -6,10 +6,12 @@
 -- ARGV  1 consumer, 2 the members of `info` that all results share, each after a comma, 3 number of entries, 4 the lowest and
 --       5 the highest of their ids, 6 how many of their vectors go into another hash, too, for each of these: number of the
 --       entry from 1 on, key, field. The key is none of KEYS: where the worker has no right to it, Redis would refuse the whole
---       call. Then the number of plain entries, which come first, the lowest id first. A plain one is `done` and staged (see
---       below), notifies nobody, goes into no other hash, and its reply key and its first submission are its own id's, of 13
---       digits. For each of them:
---         entry id, ttl in ms, unix ms of the first submission plus ms since the compute began, the other members of its `info`
+--       call. Then the number of plain entries, which come first, the lowest id first; the ttl in ms and the field of the result
+--       that all of them share; the number of runs with which they begin, and how many of them are in each. A plain entry is
+--       `done`, notifies nobody, goes into no other hash, and its reply key and its first submission are its own id's, of 13
+--       digits. A run is all that one XREADGROUP found in the stream from the run's first to its last entry. For each plain one:
+--         entry id, unix ms of the first submission plus ms since the compute began, the other members of its `info`, the result
+--         ('' if it is staged, see below)
 --       Then for each of the others:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
@@ -218,34 +220,43 @@ local function refusal(id, kind, name, claims)
 end
 
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
-local argument, extra, into = 8 + 3 * ARGV[6], 4 + count, {}
-for at = 7, argument - 2, 3 do into[tonumber(ARGV[at])] = at + 1 end
-local plain = tonumber(ARGV[argument - 1])
+local argument, extra, into = 7 + 3 * ARGV[6], 4 + count, {}
+for at = 7, argument - 1, 3 do into[tonumber(ARGV[at])] = at + 1 end
+local plain, plain_ttl, plain_field, runs = tonumber(ARGV[argument]), ARGV[argument + 1], ARGV[argument + 2], argument + 3
+argument = runs + 1 + ARGV[runs]
 
--- Nothing but a reply of this request, or a key of a wrong type, can have the name of a plain one's reply: RENAME replaces it.
+-- Usually none of the replies exists: one check of all of them saves a check and a DEL for each.
+local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
+
+-- Nothing but a reply of this request, or a key of a wrong type, can have the name of a plain one's reply, so it is replaced.
 -- `pending` is in the order of ids, too, so one walk along it finds them.
-local at = 1
+local at, all_found = 1, true
 for entry = 1, plain do
-  local id, refused = ARGV[argument], nil
+  local id, result, refused = ARGV[argument], ARGV[argument + 3], nil
+  if result == '' then extra = extra + 1 end
   while pending[at] and pending[at][1] ~= id do at = at + 1 end
-  if not pending[at] then refused = refusal(id, 'done', PREFIX .. id, false) end
+  if not pending[at] then
+    refused, all_found = refusal(id, 'done', PREFIX .. id, false), false
+  end
   if not refused then
-    local reply, queued = KEYS[4 + entry], now - ARGV[argument + 2]
-    call('RENAME', KEYS[extra + entry], reply)
-    call('HSET', reply, 'info', '{"entry":"' .. PREFIX .. id .. '","done_at":' .. done_at .. ',"queued_ms":' ..
-      (queued > 0 and string.format('%d', queued) or '0') .. ARGV[argument + 3] .. of_model .. '}')
-    call('PEXPIRE', reply, ARGV[argument + 1])
+    local reply, queued = KEYS[4 + entry], now - ARGV[argument + 1]
+    local info = '{"entry":"' .. PREFIX .. id .. '","done_at":' .. done_at .. ',"queued_ms":' ..
+      (queued > 0 and string.format('%d', queued) or '0') .. ARGV[argument + 2] .. of_model .. '}'
+    if result == '' then
+      call('RENAME', KEYS[extra], reply)
+      call('HSET', reply, 'info', info)
+    else
+      if not none_there then call('DEL', reply) end
+      call('HSET', reply, 'status', 'done', plain_field, result, 'info', info)
+    end
+    call('PEXPIRE', reply, plain_ttl)
     finished[#finished + 1] = id
   end
   results[entry] = refused or 1
   argument = argument + 4
 end
-extra = extra + plain
 
--- Usually none of the other replies exists: one check of all of them saves a check and a DEL for each.
-local none_there, written = true, {}
 if plain < count then
-  none_there = call('EXISTS', unpack(KEYS, 5 + plain, 4 + count)) == 0
   for _, held in ipairs(pending) do ours[held[1]] = true end
 end
 for entry = plain + 1, count do
@@ -306,9 +317,30 @@ for _, telling in ipairs(tellings) do
   if added then told[telling[1]] = true end
 end
 for results_stream in pairs(told) do side(try('PEXPIRE', results_stream, DAY_MS)) end
+
+-- Removes the runs from the beginning of the stream, one after the other, as long as each begins it. Returns how many finished
+-- entries were in them. XDEL looks for each entry from the beginning of its node, XTRIM drops whole nodes. It drops all that is
+-- before an id, so nothing but the run may be there: Redis puts no entry between two others, and nothing is before the first.
+-- XPENDING is asked first because it shows no fields, which may be large.
+local function trim_runs()
+  local removed, from = 0, '-'
+  for run = 1, ARGV[runs] do
+    local before = '(' .. finished[removed + 1]
+    if call('XPENDING', stream, 'sluice', from, before, 1)[1] or call('XRANGE', stream, '-', before, 'COUNT', 1)[1] then break end
+    removed = removed + ARGV[runs + run]
+    local last = finished[removed]
+    call('XTRIM', stream, 'MINID', last)
+    call('XDEL', stream, last)
+    from = '(' .. last
+  end
+  return removed
+end
+
 if #finished > 0 then
-  if is_beyond(ARGV[5]) then keep_account(stream, finished) end
-  call('XDEL', stream, unpack(finished))
+  local beyond, removed = is_beyond(ARGV[5]), 0
+  if beyond then keep_account(stream, finished) end
+  if all_found and not beyond then removed = trim_runs() end
+  if removed < #finished then call('XDEL', stream, unpack(finished, removed + 1)) end
   call('XACK', stream, 'sluice', unpack(finished))
   -- A worker that finishes an entry may not know that others had suspected it, so all names are forgotten, if any is on record.
   -- Not before the entries are gone: a repeated call would no longer know that a name is theirs.

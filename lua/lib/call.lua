@@ -21,15 +21,18 @@ local function fail(result, ...)
   error(redis.error_reply(result.err .. ':' .. named(...)))
 end
 
+-- Each use of a global costs a look-up.
+local command, type = redis.pcall, type
+
 local function call(...)
-  local result = redis.pcall(...)
+  local result = command(...)
   if type(result) == 'table' and result.err then fail(result, ...) end
   return result
 end
 
 -- Returns an error instead of raising it, but still raises NOPERM if a right is missing.
 local function try(...)
-  local result = redis.pcall(...)
+  local result = command(...)
   if type(result) == 'table' and result.err then need(...) end
   return result
 end

@@ -159,6 +159,7 @@ void queue_close(struct queue *queue)
     queue_link_close(queue);
     queue_join_close(queue);
     entries_free(&queue->reads->entries);
+    buffer_free(&queue->settling->info);
     if (queue->outbox.wake) { event_free(queue->outbox.wake); }
     if (queue->control->timer) { event_free(queue->control->timer); }
     free(queue); /* the first member of the whole */

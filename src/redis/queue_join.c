@@ -10,6 +10,7 @@
 #include "redis/queue_cancel.h"
 #include "redis/queue_link.h"
 #include "redis/queue_look.h"
+#include "redis/queue_read.h"
 #include "redis/rights.h"
 
 enum { REDIS_MAJOR_LEAST = 7 };
@@ -112,6 +113,7 @@ static void on_group(void *context, const struct resp_value *reply)
 static void create_groups(struct queue *queue)
 {
     if (queue->joining->groups_asked > 0) { return; /* several commands got NOGROUP at once */ }
+    queue_read_distrust(queue);
     for (int c = 0; c < CLASS_COUNT; c++) {
         struct group *group = &queue->joining->groups[c];
         struct command command = {0};

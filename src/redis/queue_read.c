@@ -38,6 +38,27 @@ static void fail_and_disconnect(struct task *task, const struct err *err)
 
 /* --- XREADGROUP --------------------------------------------------------------------------------------------------- */
 
+/* Numbers new entries. XREADGROUP returns all that follow each other in a stream; what another answer or stream has
+ * does not follow. */
+static void number_entries(struct queue_reads *reads)
+{
+    for (size_t i = 0; i < reads->entries.count; i++) {
+        struct entry *entry = &reads->entries.items[i];
+        reads->place += i > 0 && entry->class == entry[-1].class ? 1 : 2;
+        entry->place = reads->place;
+    }
+}
+
+void queue_read_distrust(struct queue *queue)
+{
+    queue->reads->trusted = queue->reads->place;
+}
+
+bool queue_read_trusts(const struct queue *queue, const struct request *request)
+{
+    return request->identity.place > queue->reads->trusted && !request->lifetime.delivered_again;
+}
+
 static void on_entries(void *context, const struct resp_value *reply)
 {
     struct task *task = context;
@@ -51,6 +72,7 @@ static void on_entries(void *context, const struct resp_value *reply)
         fail_and_disconnect(task, &err);
         return;
     }
+    if (!own) { number_entries(queue->reads); }
     if (own && queue->reads->entries.count == task->action.read.count) { queue->reads->entries.more = true; }
     give_entries(task);
 }

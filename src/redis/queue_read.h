@@ -15,6 +15,7 @@ enum { QUEUE_FOUND_MAX = 1024, FOREIGN_KNOWN = 64 };
  * housekeeper found. */
 struct queue_reads {
     struct entries entries;
+    uint64_t place, trusted;                               /* of the last entry; up to where no place counts any more */
     bool reading[CLASS_COUNT];                             /* the streams of the reader's command */
     size_t offset[CLASS_COUNT];                            /* the first consumer to check, if there are many */
     unsigned judged[CLASS_COUNT];                          /* searches without a result */
@@ -33,6 +34,12 @@ void queue_reclaim(struct task *task);  /* entries of dead workers, entries give
 void queue_shed(struct task *task);     /* the newest unread above a cap: lua/shed */
 void queue_fair(struct task *task);     /* entries of other tenants, from further back: lua/fair */
 void queue_sweep(struct task *task);    /* entries that were read but that nobody has: lua/sweep */
+
+/* Distrusts the places of all entries that were read until now: the stream may be another one. */
+void queue_read_distrust(struct queue *queue);
+
+/* Returns whether the place of a request's entry shows which entry follows it in the stream. */
+bool queue_read_trusts(const struct queue *queue, const struct request *request);
 
 /* Appends to a pulse the dead consumers with entries that this housekeeper has left to others, as one word. */
 void queue_add_left(const struct queue *queue, struct command *command);

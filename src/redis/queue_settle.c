@@ -8,9 +8,10 @@
 #include "base/log.h"
 #include "redis/queue_cancel.h"
 #include "redis/queue_ends.h"
+#include "redis/queue_read.h"
 #include "schedule/reply.h"
 
-enum { STAGE_BYTES = 1024, STAGE_PAUSE_MS = 10000 };
+enum { STAGE_BYTES = 1024, STAGE_PAUSE_MS = 10000, RUNS_MAX = 8 };
 
 /* --- The words of the scripts ------------------------------------------------------------------------------------- */
 
@@ -31,12 +32,19 @@ static const char *kind_of(const struct request *request)
                                                        : "error";
 }
 
-/* Adds what buffers hold that only this command needs. */
-static void add_buffer(struct command *command, struct buffer *buffer)
+/* Adds the members of a reply's `info` that the worker knows, each after a comma. */
+static void add_info(const struct queue *queue, struct command *command, const struct request *request)
 {
-    command->buffer.broken |= buffer->broken;
-    command_bytes(command, buffer->data, buffer->length);
-    buffer_free(buffer);
+    struct buffer *info = &queue->settling->info;
+    info->length = 0;
+    if (request) {
+        reply_put_info(info, request);
+    } else { /* those that all share */
+        reply_put_model_info(info, queue->options.model_name, queue->options.revision, queue->options.precision);
+    }
+    command->buffer.broken |= info->broken;
+    command_bytes(command, info->data, info->length);
+    if (info->broken) { buffer_free(info); }
 }
 
 /* Adds a reply's fields after their number. */
@@ -66,26 +74,39 @@ static bool is_plain(const struct request *request)
            !request_id_usable(name, strlen(name));
 }
 
-static void add_settled(struct command *command, const struct request *request, uint64_t now_ns)
+/* Returns whether a plain request is one of those that share the TTL and the field of `first`. */
+static bool is_like(const struct request *request, const struct request *first)
 {
-    struct buffer info = {0};
-    uint64_t computed_ms = request->lifetime.started_ns ? (now_ns - request->lifetime.started_ns) / NS_PER_MS : 0;
-    reply_put_info(&info, request);
+    return request->output.ttl_s == first->output.ttl_s && reply_field(request) == reply_field(first);
+}
+
+static uint64_t computed_ms(const struct request *request, uint64_t now_ns)
+{
+    return request->lifetime.started_ns ? (now_ns - request->lifetime.started_ns) / NS_PER_MS : 0;
+}
+
+static void add_plain(const struct queue *queue, struct command *command, const struct request *request,
+                      uint64_t now_ns)
+{
+    bool staged = request->output.staged;
     queue_add_entry_id(command, request->identity.entry);
-    if (request->output.staged && is_plain(request)) {
-        command_number(command, request->output.ttl_s * 1000ull);
-        command_number(command, request->identity.first_ms + computed_ms);
-        add_buffer(command, &info);
-        return;
-    }
+    command_number(command, request->identity.first_ms + computed_ms(request, now_ns));
+    add_info(queue, command, request);
+    command_bytes(command, request->output.reply.data, staged ? 0 : request->output.reply.length);
+}
+
+static void add_settled(const struct queue *queue, struct command *command, const struct request *request,
+                        uint64_t now_ns)
+{
+    queue_add_entry_id(command, request->identity.entry);
     command_text(command, kind_of(request));
     command_text(command, request->identity.name);
     command_number(command, request->output.ttl_s * 1000ull);
     command_text(command, request->output.results[0] ? "s" : request->output.notify ? "1" : "0");
     command_text(command, request->identity.borrowed_name ? "1" : "0");
     command_number(command, request->identity.first_ms);
-    command_number(command, computed_ms);
-    add_buffer(command, &info);
+    command_number(command, computed_ms(request, now_ns));
+    add_info(queue, command, request);
     add_fields(command, request);
 }
 
@@ -111,16 +132,41 @@ static void add_into(const struct request_list *requests, struct command *comman
     }
 }
 
+/* Adds the lengths of the runs with which the plain requests begin, after their number. */
+static void add_runs(const struct queue *queue, const struct request *request, struct command *command)
+{
+    size_t lengths[RUNS_MAX] = {0}, runs = 0;
+    uint64_t place = 0;
+    for (; request && request->output.plain && queue_read_trusts(queue, request); request = request->next) {
+        if (request->identity.place != place + 1 && runs++ == RUNS_MAX) { break; }
+        lengths[runs - 1]++;
+        place = request->identity.place;
+    }
+    runs = runs < RUNS_MAX ? runs : RUNS_MAX;
+    command_number(command, runs);
+    for (size_t i = 0; i < runs; i++) { command_number(command, lengths[i]); }
+}
+
+/* Adds the number of plain requests, which come first, and what they have in common. */
+static void add_plain_number(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    const struct request *first = requests->first;
+    size_t plain = 0;
+    for (const struct request *request = first; request; request = request->next) { plain += request->output.plain; }
+    command_number(command, plain);
+    command_number(command, first->output.ttl_s * 1000ull);
+    command_text(command, reply_field(first));
+    add_runs(queue, first, command);
+}
+
 static void begin_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     enum request_class class = requests->first->identity.class;
     struct entry_id lowest = requests->first->identity.entry, highest = lowest;
-    struct buffer info = {0};
     char key[QUEUE_KEY_MAX];
-    size_t keys = 4, plain = 0;
+    size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
         struct entry_id id = request->identity.entry;
-        plain += request->output.staged && is_plain(request);
         keys += 1 + (request->output.notify || request->output.results[0]) + request->output.staged;
         if (entry_id_compare(id, lowest) < 0) { lowest = id; }
         if (entry_id_compare(id, highest) > 0) { highest = id; }
@@ -140,13 +186,12 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
         if (request->output.staged) { command_text(command, stage_key(queue, request, key)); }
     }
     command_text(command, queue->worker);
-    reply_put_model_info(&info, queue->options.model_name, queue->options.revision, queue->options.precision);
-    add_buffer(command, &info);
+    add_info(queue, command, NULL);
     command_number(command, requests->count);
     queue_add_entry_id(command, lowest);
     queue_add_entry_id(command, highest);
     add_into(requests, command);
-    command_number(command, plain);
+    add_plain_number(queue, requests, command);
 }
 
 static void write_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
@@ -154,7 +199,7 @@ static void write_settle(const struct queue *queue, const struct request_list *r
     uint64_t now_ns = clock_now_ns();
     begin_settle(queue, requests, command);
     for (const struct request *request = requests->first; request; request = request->next) {
-        add_settled(command, request, now_ns);
+        (request->output.plain ? add_plain : add_settled)(queue, command, request, now_ns);
     }
 }
 
@@ -350,14 +395,13 @@ static void on_called(void *context, const struct resp_value *reply)
 
 /* --- Large replies ------------------------------------------------------------------------------------------------ */
 
-/* Large replies bypass the script, and so do all plain ones.
+/* Large replies bypass the script.
  *
  * A script's arguments become Lua strings, and Lua hashes every byte. From about STAGE_BYTES on that costs Redis more
  * than a command for a key of its own. So plain commands write large results to hashes of their own, their stage keys,
- * and settle renames each to the reply's and adds `info`. A plain request (is_plain) is cheaper in that way at any
- * size, because RENAME also replaces what had the name of its reply. All of that is one transaction, which ends by
- * deleting the stage keys: whatever settle does, none of them remains, and nobody else ever sees one. If Redis refuses
- * the transaction or a part of it (it is full, say), nothing has ended, and for a while replies travel in their settle,
+ * and settle renames each to the reply's and adds `info`. All of that is one transaction, which ends by deleting the
+ * stage keys: whatever settle does, none of them remains, and nobody else ever sees one. If Redis refuses the
+ * transaction or a part of it (it is full, say), nothing has ended, and for a while replies travel in their settle,
  * whose answer says why. */
 void queue_not_staged(struct queue *queue)
 {
@@ -378,17 +422,19 @@ static void insert_by_id(struct request_list *list, struct request *request)
     list->count++;
 }
 
-/* Decides which of these replies are staged, and puts the plain ones first; returns whether any is staged. */
-static bool choose_staged(const struct queue *queue, struct request_list *requests)
+/* Decides which of these replies are staged and which are plain, and puts the plain ones first; returns whether any is
+ * staged. */
+static bool choose_ways(const struct queue *queue, struct request_list *requests)
 {
     struct request_list plain = {0}, others = {0};
     struct request *request;
     bool may = clock_now_ns() >= queue->settling->stage_from_ns, any = false;
     while ((request = request_list_pop(requests))) {
-        bool is_done = request->lifetime.outcome == OUTCOME_DONE, lean = may && is_plain(request);
-        request->output.staged = lean || (may && is_done && request->output.reply.length >= STAGE_BYTES);
+        bool is_done = request->lifetime.outcome == OUTCOME_DONE;
+        request->output.plain = is_plain(request) && (!plain.first || is_like(request, plain.first));
+        request->output.staged = may && is_done && request->output.reply.length >= STAGE_BYTES;
         any = any || request->output.staged;
-        if (lean) {
+        if (request->output.plain) {
             insert_by_id(&plain, request);
         } else {
             request_list_push(&others, request);
@@ -474,7 +520,7 @@ static void send_call(struct task *task, enum script script, struct request_list
     *call = (struct batch_call){task, script, *requests};
     *requests = (struct request_list){0};
     task->calls++;
-    bool staged = script == SCRIPT_SETTLE && choose_staged(task->queue, &call->requests);
+    bool staged = script == SCRIPT_SETTLE && choose_ways(task->queue, &call->requests);
     writers[script](task->queue, &call->requests, &command);
     if (staged) {
         send_staged(task->queue, &call->requests, &command, on_executed, call);

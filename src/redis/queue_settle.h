@@ -9,6 +9,7 @@
 
 struct queue_settling {
     uint64_t stage_from_ns; /* no staging before this time: Redis refused it */
+    struct buffer info;     /* of one reply after the other, to reuse its memory */
     struct logged {
         uint64_t lines, unlogged; /* since the last pulse */
     } refusals, retries;

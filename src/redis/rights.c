@@ -55,6 +55,7 @@ static const struct right table[] = {
     {W, "XREVRANGE @requests* + -"},
     {W | O, "XLEN @requests*"},
     {W, "XDEL @requests* 1-0"},
+    {W, "XTRIM @requests* MINID 1-0"},
     {W, "XACK @requests* sluice 1-0"},
 
     /* The control stream. */

@@ -815,6 +815,7 @@ static void set_request_defaults(struct request *request, const struct request_r
     request->identity.class = entry->class;
     request->identity.entry = entry->id;
     request->identity.origin = entry->origin;
+    request->identity.place = entry->place;
     request->retry.quarantine_runs = entry->quarantine_runs;
     request->retry.quarantined = entry->quarantine_runs > 0 || entry->group_run;
     request->retry.suspect =

@@ -63,6 +63,7 @@ struct entry {
     enum request_class class;
     struct entry_id id;
     enum entry_origin origin;
+    uint64_t place;           /* the entry that follows it in the stream has the next higher one; 0: unknown */
     uint64_t redis_ms;        /* Redis' clock when it came, unix ms; 0: unknown */
     uint32_t quarantine_runs; /* from `trouble`, if known: runs alone that were recorded and never settled */
     bool group_run;           /* from `trouble`: a run in a group was recorded and never settled */
@@ -179,6 +180,7 @@ struct request {
         enum request_class class;
         struct entry_id entry; /* its id in its stream now */
         enum entry_origin origin;
+        uint64_t place;                /* of its entry */
         char name[REQUEST_NAME_MAX];   /* original name: its identity, `entry` of the reply */
         char id[REQUEST_ID_MAX + 1];   /* names the reply key; the name if the producer gave none */
         bool borrowed_name;            /* `name` is from `_id`: scripts believe it only if `trouble` knows this entry */
@@ -231,6 +233,7 @@ struct request {
         char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
         struct buffer reply;                /* the encoded vectors, scores or labels, written by a prep thread */
         bool staged;                        /* redis/: the result bypasses its settle, in a hash of its own */
+        bool plain;                         /* redis/: its settle has nothing to look up but whether it is pending */
     } output;
 
     /* Its progress. */

@@ -43,7 +43,7 @@ class FakeWorker:
                 "done_at": 1795252518106}
 
     def settle(self, entry, fields, reply=None, ttl=3600, ack=True, remove=True, together=True, write=True):
-        """`reply`: its fields, and the members of its `info`, which the others are."""
+        """`reply`: its fields, and the members of its `info`, which the others are. `remove`: by XDEL, or all before an id."""
         reply = reply or self.reply_fields(entry, fields)
         of_hash = {name: reply[name] for name in reply if name in ("status", "embedding", "code", "message")}
         of_hash["info"] = json.dumps({name: reply[name] for name in reply if name not in of_hash})
@@ -56,8 +56,10 @@ class FakeWorker:
                 pipe.expire(key, ttl)
         if not together:
             pipe.execute()
-        if remove:
+        if remove is True:
             pipe.xdel(self.stream, entry)
+        elif remove:
+            pipe.xtrim(self.stream, minid=remove, approximate=False)
         if ack:
             pipe.xack(self.stream, "sluice", entry)
         pipe.execute()
@@ -264,6 +266,15 @@ class CheckerFinds(RedisCase):
         self.settle_all(but=(0,))
         self.worker.settle(*self.entries[0], together=False)
         self.assert_found("removed without its reply in the same step")
+
+    def test_a_trim_removes_what_is_before_an_id(self):
+        """It is held against each of the entries: the second one has no reply."""
+        self.settle_all(but=(0, 1))
+        self.worker.settle(*self.entries[1], write=False, remove=False)
+        self.worker.settle(*self.entries[0], remove=self.entries[2][0])
+        name = self.entries[1][0].decode()
+        self.assertEqual([problem for problem in self.found() if "removed" in problem], [
+            f"entry {name}: acknowledged and removed in two steps", f"entry {name}: removed without its reply in the same step"])
 
     def test_same_reply_twice(self):
         self.settle_all()

@@ -128,6 +128,103 @@ DESK_TEST(a_late_staged_reply_leaves_nothing)
     redis_expect(redis, "[]", "KEYS *stage*");
 }
 
+/* --- Runs --------------------------------------------------------------------------------------------------------- */
+
+static void add_plain(struct redis_fixture *redis, int first, int last)
+{
+    for (int i = first; i <= last; i++) { redis_do(redis, "XADD " STREAM " 1795252518106-%d text hello", i); }
+}
+
+/* Settles all that the desk holds; returns how many runs of it were trimmed from the stream. */
+static int settle_and_count(struct redis_fixture *redis, struct desk *desk)
+{
+    redis_do(redis, "CONFIG RESETSTAT");
+    desk_settle(desk, OUTCOME_DONE);
+    for (struct request *request = desk->held.first; request; request = request->next) {
+        assert_int_equal(request->lifetime.verdict, VERDICT_DONE);
+    }
+    desk_drop(desk, desk->held.count);
+    redis_do(redis, "INFO commandstats");
+    const char *at = strstr(redis->text, "cmdstat_xtrim:calls=");
+    return at ? atoi(strchr(at, '=') + 1) : 0;
+}
+
+DESK_TEST(what_one_answer_brought_is_a_run)
+{
+    add_plain(redis, 1, 9);
+    assert_int_equal(desk_read(desk, 5, 0), 5);
+    assert_int_equal(settle_and_count(redis, desk), 1);
+    assert_int_equal(desk_read(desk, 2, 0), 2);
+    assert_int_equal(desk_read(desk, 1, 0), 1);
+    assert_int_equal(settle_and_count(redis, desk), 2);
+    redis_expect(redis, "[[1795252518106-9 [text hello]]]", "XRANGE " STREAM " - +");
+    redis_expect(redis, "done", "HGET " Q "reply:1795252518106-8 status");
+    assert_int_equal(desk_read(desk, 5, 0), 1);
+    assert_int_equal(settle_and_count(redis, desk), 1);
+    desk_expect_empty(redis, STREAM);
+}
+
+/* Another worker's entry between two answers may still be there, and so may one that is settled later. */
+DESK_TEST(a_run_ends_where_an_entry_is_missing)
+{
+    add_plain(redis, 1, 7);
+    assert_int_equal(desk_read(desk, 2, 0), 2);
+    redis_do(redis, "XREADGROUP GROUP sluice other COUNT 1 STREAMS " STREAM " >");
+    assert_int_equal(desk_read(desk, 4, 0), 4);
+    struct request *later = desk->held.first->next->next->next; /* 5 of 1, 2, 4, 5, 6, 7 */
+    desk->held.first->next->next->next = later->next;
+    desk->held.count--;
+    assert_int_equal(settle_and_count(redis, desk), 1);
+    redis_expect(redis, "[[1795252518106-3 [text hello]] [1795252518106-5 [text hello]]]", "XRANGE " STREAM " - +");
+    later->next = NULL;
+    request_list_push(&desk->held, later);
+    assert_int_equal(settle_and_count(redis, desk), 0);
+}
+
+/* Once the stream may be another one, or an entry came twice, nothing is known of what is between. */
+DESK_TEST(places_do_not_outlive_a_stream)
+{
+    add_plain(redis, 1, 3);
+    assert_int_equal(desk_read(desk, 3, 0), 3);
+    redis_do(redis, "CLIENT KILL TYPE normal SKIPME yes");
+    desk_wait(desk, EVENT_CONNECTED);
+    assert_int_equal(settle_and_count(redis, desk), 0);
+    desk_expect_empty(redis, STREAM);
+    add_plain(redis, 4, 6);
+    assert_int_equal(desk_read(desk, 3, 0), 3);
+    desk->held.first->lifetime.delivered_again = true;
+    assert_int_equal(settle_and_count(redis, desk), 0);
+    desk_expect_empty(redis, STREAM);
+}
+
+/* Entries that are read again, because they are pending, may have others between them. */
+DESK_TEST(own_entries_are_no_run)
+{
+    add_plain(redis, 1, 3);
+    redis_do(redis, "XGROUP CREATECONSUMER " STREAM " sluice other");
+    assert_int_equal(desk_read(desk, 3, 0), 3);
+    desk_drop(desk, 3);
+    redis_do(redis, "XCLAIM " STREAM " sluice other 0 1795252518106-2");
+    assert_int_equal(desk_read_own(desk, 3), 2);
+    assert_int_equal(settle_and_count(redis, desk), 0);
+    redis_expect(redis, "[[1795252518106-2 [text hello]]]", "XRANGE " STREAM " - +");
+}
+
+/* Plain requests with another TTL or field are settled in the same call, one by one. */
+DESK_TEST(plain_requests_share_a_ttl)
+{
+    redis_do(redis, "XADD " STREAM " 1795252518106-1 text hello ttl 100");
+    redis_do(redis, "XADD " STREAM " 1795252518106-2 text hello ttl 200");
+    redis_do(redis, "XADD " STREAM " 1795252518106-3 text hello ttl 100");
+    assert_int_equal(desk_read(desk, 3, 0), 3);
+    assert_int_equal(settle_and_count(redis, desk), 1);
+    redis_expect(redis, "100", "TTL " Q "reply:1795252518106-1");
+    redis_expect(redis, "200", "TTL " Q "reply:1795252518106-2");
+    redis_expect(redis, "100", "TTL " Q "reply:1795252518106-3");
+    redis_expect(redis, "8", "HSTRLEN " Q "reply:1795252518106-2 embedding");
+    desk_expect_empty(redis, STREAM);
+}
+
 DESK_TEST(a_second_settle_is_late)
 {
     redis_do(redis, "XADD " STREAM " * text hello");

@@ -103,25 +103,27 @@ class Settle(ScriptCase):
         self.assertTrue(30000 < self.client.pttl(self.desk.key("reply:1-1")) <= 60000)
         self.assertEqual((self.desk.reply("2-1"), self.desk.reply("4-1"), self.desk.owners()), ({}, {"status": "done", "entry": "9-1"}, {}))
 
-    def plain(self, *numbers, **options):
-        return [End(f"{number}-1", staged=self.desk.stage(number), plain=True, **options) for number in numbers]
+    def plain(self, *numbers, staged=True, **options):
+        return [End(f"{number}-1", staged=self.desk.stage(number) if staged else None, plain=True, **options) for number in numbers]
 
     def test_plain_entries_get_the_same_reply(self):
-        """Also beside others, and whatever stood at their keys."""
-        self.desk.deliver("me", "1-1", "2-1", "3-1", "4-1")
-        self.desk.put_reply("2-1", "queued", old="field")
-        self.client.set(self.desk.key("reply:3-1"), "junk")
-        ends = [*self.plain(1, 2, 3, ttl_ms=60000, since_ms=5), End("4-1", notify="1")]
-        self.assertEqual(self.settle(*ends), [1, 1, 1, 1, 0, 0])
+        """With their result in the call or staged, also beside others, and whatever stood at their keys."""
+        self.desk.deliver("me", *(f"{number}-1" for number in range(1, 7)))
+        for number in (2, 4):
+            self.desk.put_reply(f"{number}-1", "queued", old="field")
+            self.client.set(self.desk.key(f"reply:{number - 1}-1"), "junk")
+        plain = {"ttl_ms": 60000, "since_ms": 5}
+        ends = [*self.plain(1, 2, **plain), *self.plain(3, 4, staged=False, **plain), *self.plain(5, **plain), End("6-1", notify="1")]
+        self.assertEqual(self.settle(*ends), [1, 1, 1, 1, 1, 1, 0, 0])
         now = self.now_ms()
-        for number in (1, 2, 3):
+        for number in range(1, 6):
             reply = self.desk.reply(f"{number}-1")
             self.assertTrue(now - 60000 < int(reply.pop("done_at")) <= now)
             self.assertTrue(now - 60000 < int(reply.pop("queued_ms")) + 5 + number <= now)
             self.assertEqual(reply, {"status": "done", "entry": f"{number}-1", "model": "m", "revision": "r", "attempts": 1,
                                      "embedding": "v"})
             self.assertTrue(30000 < self.client.pttl(self.desk.key(f"reply:{number}-1")) <= 60000)
-        self.assertEqual(self.client.lrange(self.desk.key("wake:4-1"), 0, -1), [b"4-1"])
+        self.assertEqual(self.client.lrange(self.desk.key("wake:6-1"), 0, -1), [b"6-1"])
         self.assertEqual((self.desk.entries(), self.desk.owners(), self.client.keys("*stage*")), ({}, {}, []))
 
     def test_plain_entries_are_ended_by_the_same_rules(self):
@@ -142,12 +144,71 @@ class Settle(ScriptCase):
 
     def test_a_plain_entry_costs_a_share_of_one_look_and_few_commands(self):
         self.desk.deliver("me", *(f"{number}-1" for number in range(1, 65)))
-        ends = self.plain(*range(1, 65))
+        self.assertEqual(self.calls(*self.plain(*range(1, 65)), runs=(64,)), {
+            "time": 1, "xpending": 2, "rename": 64, "hset": 64, "pexpire": 64, "xrange": 1, "xtrim": 1, "xdel": 1, "xack": 1, "exists": 2})
+        self.desk.deliver("me", *(f"{number}-1" for number in range(65, 129)))
+        self.assertEqual(self.calls(*self.plain(*range(65, 129), staged=False)), {
+            "time": 1, "xpending": 1, "hset": 64, "pexpire": 64, "xdel": 1, "xack": 1, "exists": 2})
+
+    def calls(self, *ends, **options):
+        """The commands of a settle, without EVAL itself."""
         self.client.config_resetstat()
-        self.settle(*ends)
-        calls = {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in self.client.info("commandstats").items()}
-        self.assertEqual(calls, {"config|resetstat": 1, "eval": 1, "time": 1, "xpending": 1, "rename": 64, "hset": 64, "pexpire": 64,
-                                 "xdel": 1, "xack": 1, "exists": 1})
+        self.settle(*ends, **options)
+        return {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in self.client.info("commandstats").items()
+                if name not in ("cmdstat_config|resetstat", "cmdstat_eval")}
+
+    def trimmed(self, *ends, **options):
+        return self.calls(*ends, **options).get("xtrim", 0)
+
+    # --- Runs ---
+
+    def test_runs_that_begin_the_stream_are_trimmed(self):
+        """What follows them stays: read or not, in the same ms or later."""
+        self.desk.deliver("me", *(f"{number}-1" for number in range(1, 10)))
+        self.desk.add("9-2")
+        self.assertEqual(self.trimmed(*self.plain(1, 2, 3, staged=False), *self.plain(4, 5, 9), End("7-1"), runs=(3, 2)), 2)
+        self.assertEqual((list(self.desk.entries()), list(self.desk.owners())), (["6-1", "8-1", "9-2"], ["6-1", "8-1"]))
+        self.assertEqual(self.trimmed(*self.plain(6), End("8-1"), runs=(1,)), 1)
+        self.assertEqual((list(self.desk.entries()), self.desk.read("me")), (["9-2"], ["9-2"]))
+
+    def test_a_run_after_another_entry_is_not_trimmed(self):
+        """Whether that one is unread, held or acknowledged by hand."""
+        for last, entry in enumerate((lambda: None, lambda: self.desk.read("you"), lambda: self.desk.do(
+                "XACK", self.desk.stream(), "sluice", *self.desk.read("you"))), start=1):
+            self.client.flushall()
+            self.desk.groups().add("1-1")
+            entry()
+            self.desk.do("XGROUP", "SETID", self.desk.stream(), "sluice", "1-1")
+            self.desk.deliver("me", *(f"{number}-1" for number in range(2, 8)))
+            self.assertEqual(self.trimmed(*self.plain(2, 3, 4, 6, 7), runs=(3, 2)), 0)
+            self.assertEqual(list(self.desk.entries()), ["1-1", "5-1"], last)
+
+    def test_what_is_pending_is_not_read(self):
+        """The first entry of the stream may be large."""
+        self.desk.deliver("you", "1-1")
+        self.desk.deliver("me", "2-1", "3-1")
+        self.assertNotIn("xrange", self.calls(*self.plain(2, 3), runs=(2,)))
+
+    def test_a_second_run_waits_for_what_is_between(self):
+        self.desk.deliver("me", *(f"{number}-1" for number in range(1, 8)))
+        self.assertEqual(self.trimmed(*self.plain(1, 2, 3, 5, 6), runs=(3, 2)), 1)
+        self.assertEqual((list(self.desk.entries()), list(self.desk.owners())), (["4-1", "7-1"], ["4-1", "7-1"]))
+
+    def test_a_run_that_is_not_all_the_callers_is_not_trimmed(self):
+        """An entry that nobody holds any more stays as it is; one that another worker took over ends here all the same."""
+        for taken in (("XACK", self.desk.stream(), "sluice", "2-1"), ("XCLAIM", self.desk.stream(), "sluice", "you", 0, "2-1")):
+            self.client.flushall()
+            self.desk.groups().deliver("me", "1-1", "2-1", "3-1")
+            self.desk.do(*taken)
+            self.assertEqual(self.trimmed(*self.plain(1, 2, 3, staged=False), runs=(3,)), 0)
+            self.assertEqual(list(self.desk.entries()), ["2-1"] if taken[0] == "XACK" else [])
+
+    def test_a_run_ahead_of_the_clock_is_not_trimmed(self):
+        """There an id may be another entry by now."""
+        ahead = self.now_ms() + 60000
+        self.desk.deliver("me", "1-1", f"{ahead}-1")
+        self.assertEqual(self.trimmed(*self.plain(1, ahead), runs=(2,)), 0)
+        self.assertEqual((self.desk.entries(), self.client.hget(self.desk.key("meta"), "ahead_normal")), ({}, str(ahead).encode()))
 
     def test_one_look_finds_what_is_pending(self):
         """It finds them in any order, also with other entries in between, held by the caller or by others; one that is

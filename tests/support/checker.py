@@ -6,7 +6,7 @@ tests/integration/test_checker.py."""
 
 import re
 
-from history import History, name_of, place
+from history import History, name_of, place, removes
 from producer import opened
 from vectors import decode_f32, encode_like
 
@@ -279,8 +279,7 @@ class Checker:
     def _check_settled_together(self, name, entry, history):
         at = history.removed[entry][0]
         step = history.steps[at]
-        removal = next(i for i, words in enumerate(step)
-                       if words[0].upper() == b"XDEL" and entry[1].encode() in words[2:])
+        removal = next(i for i, words in enumerate(step) if removes(words, entry[1]))
         before = step[:removal]
         fields = history.added[entry]
         if b"cancel" in fields:  # it has no reply of its own, unless it is wrong

@@ -6,6 +6,7 @@ EXEC, and it survives a kill -9 of Redis. Reads that deliver (XREADGROUP) appear
 
 import glob
 import os
+from itertools import takewhile
 
 from producer import opened
 
@@ -82,6 +83,22 @@ def name_of(stream, entry):
     return (stream.partition(":")[2] + ":" if ":" in stream else "") + entry
 
 
+def _numbers(entry):
+    return tuple(map(int, entry.split("-")))
+
+
+def trims(words):
+    """The id that an XTRIM of a stream by ids keeps, and all after it, as two numbers; None for other commands."""
+    by_ids = words[0].upper() == b"XTRIM" and words[2].upper() == b"MINID"
+    return _numbers(words[-1].decode()) if by_ids else None
+
+
+def removes(words, entry):
+    """Whether a command may be the one that removed an entry, of the stream that it names."""
+    kept = trims(words)
+    return kept > _numbers(entry) if kept else words[0].upper() == b"XDEL" and entry.encode() in words[2:]
+
+
 class History:
     """The life of one queue. Times are positions in the history."""
 
@@ -89,7 +106,8 @@ class History:
         self.prefix = f"sluice:{{{queue}}}:".encode()
         self.added = {}        # (stream, entry id) -> fields
         self.deliveries = {}   # (stream, entry id) -> [consumer, …]
-        self.removed = {}      # (stream, entry id) -> [when, …] of XDEL
+        self.removed = {}      # (stream, entry id) -> [when, …] of XDEL and XTRIM
+        self.present = {}      # stream -> entries in it, as keys in their order
         self.acked = {}        # (stream, entry id) -> [when, …] of XACK
         self.replies = {}      # id -> [(when, fields as of opened()), …]: every terminal write
         self.charges = {}      # name -> [when, …]: every write to `trouble` about it
@@ -109,6 +127,7 @@ class History:
         name = words[0].upper()
         if name in (b"FLUSHALL", b"FLUSHDB"):
             self.alive.clear()
+            self.present.clear()
         if name == b"XGROUP" and words[2].startswith(self.prefix):
             stream = words[2][len(self.prefix):].decode()
             if words[1].upper() in (b"CREATE", b"SETID"):
@@ -124,6 +143,7 @@ class History:
             at = next(i for i in range(2, len(words)) if b"-" in words[i] and words[i].replace(b"-", b"").isdigit())
             entry = (key, words[at].decode())
             fields = self.added[entry] = dict(zip(words[at + 1::2], words[at + 2::2]))
+            self.present.setdefault(key, {})[entry[1]] = True
             if b"_id" in fields:
                 self.retries.setdefault(fields[b"_id"].decode("utf-8", "replace"), []).append(entry)
             elif b"id" in fields:
@@ -131,8 +151,13 @@ class History:
         elif name == b"XCLAIM" and key.startswith("requests"):
             self._take_delivery(key, words)
         elif name == b"XDEL" and key.startswith("requests"):
-            for word in words[2:]:
-                self.removed.setdefault((key, word.decode()), []).append(when)
+            self._take_removal(when, key, [word.decode() for word in words[2:]])
+        elif name == b"XTRIM" and key.startswith("requests") and trims(words):
+            self._take_removal(when, key, list(takewhile(lambda entry: removes(words, entry), self.present.get(key, {}))))
+        elif name in (b"DEL", b"UNLINK", b"RENAME") and key.startswith("requests"):
+            moved = self.present.pop(key, {})
+            if name == b"RENAME":
+                self.present[words[2][len(self.prefix):].decode("utf-8", "replace")] = moved
         elif name == b"XACK" and key.startswith("requests"):
             for word in words[3:]:
                 self.acked.setdefault((key, word.decode()), []).append(when)
@@ -146,6 +171,11 @@ class History:
                 self.replies.setdefault(key[len("reply:"):], []).append((when, opened(fields)))
         elif name in (b"HINCRBY", b"HSET") and key == "trouble":
             self.charges.setdefault(words[2].decode("utf-8", "replace"), []).append(when)
+
+    def _take_removal(self, when, stream, entries):
+        for entry in entries:
+            self.present.get(stream, {}).pop(entry, None)
+            self.removed.setdefault((stream, entry), []).append(when)
 
     def _take_lease(self, name, workers):
         """The end of a lease is a DEL in the file, because Redis writes one for every key that expires."""

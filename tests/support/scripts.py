@@ -189,11 +189,13 @@ class Desk:
 
     # --- Calls ---
 
-    def settle(self, *ends, which="normal", consumer="me"):
+    def settle(self, *ends, which="normal", consumer="me", runs=()):
+        plain_ends = [end for end in ends if end.plain]
+        shared = (plain_ends[0].ttl_ms, next(iter(plain_ends[0].fields or {"embedding": "v"}))) if plain_ends else (0, "")
         into = [word for number, end in enumerate(ends, start=1) if end.into for word in (number, *end.into)]
         ids = sorted((end.id for end in ends), key=lambda entry: [int(part) for part in entry.split("-")])
         replies, others, arguments = [], [], [consumer, ',"model":"m","revision":"r"', len(ends), ids[0], ids[-1], len(into) // 3, *into,
-                                      sum(end.plain for end in ends)]
+                                      len(plain_ends), *shared, len(runs), *runs]
         for end in ends:
             name = end.name or PREFIX[which] + end.id
             reply = end.reply or name
@@ -210,7 +212,7 @@ class Desk:
             first_ms = re.search(r"(\d+)-\d+$", name)[1] if end.first_ms is None else end.first_ms
             info = "," + json.dumps(end.info, ensure_ascii=False)[1:-1]
             if end.plain:
-                arguments += [end.id, end.ttl_ms, int(first_ms) + end.since_ms, info]
+                arguments += [end.id, int(first_ms) + end.since_ms, info, "" if end.staged is not None else words[1]]
             else:
                 arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims), first_ms, end.since_ms, info, len(words), *words]
         keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("meta"), *replies, *others]
