@@ -183,7 +183,7 @@ static const double wake_ns = 25e3;
 
 /* The time of Redis' main thread for a request and its reply of 384 floats in f32, and for each further byte of reply:
  * docs/scale.md, "One queue, one Redis". */
-static const double redis_request_ns = 20.4e3, redis_byte_ns = 1.9, redis_bytes = 1536;
+static const double redis_request_ns = 16.9e3, redis_byte_ns = 1.6, redis_bytes = 1536;
 
 enum { TEXTS_MOST = 5000, ROUNDS = 3 };
 

@@ -38,15 +38,12 @@ static void fail_and_disconnect(struct task *task, const struct err *err)
 
 /* --- XREADGROUP --------------------------------------------------------------------------------------------------- */
 
-/* Numbers new entries. XREADGROUP returns all that follow each other in a stream; what another answer or stream has
- * does not follow. */
+/* Numbers new entries. XREADGROUP returns all that follow each other in a stream, and what the next answer has need not
+ * follow the last of them, so a number is left out. */
 static void number_entries(struct queue_reads *reads)
 {
-    for (size_t i = 0; i < reads->entries.count; i++) {
-        struct entry *entry = &reads->entries.items[i];
-        reads->place += i > 0 && entry->class == entry[-1].class ? 1 : 2;
-        entry->place = reads->place;
-    }
+    reads->place++;
+    for (size_t i = 0; i < reads->entries.count; i++) { reads->entries.items[i].place = ++reads->place; }
 }
 
 void queue_read_distrust(struct queue *queue)
