@@ -11,7 +11,12 @@
 #include "redis/queue_read.h"
 #include "schedule/reply.h"
 
-enum { STAGE_BYTES = 1024, STAGE_PAUSE_MS = 10000, RUNS_MAX = 8 };
+enum {
+    STAGE_BYTES = 1024,
+    STAGE_PAUSE_MS = 10000,
+    RUNS_MAX = 8,
+    RUN_MIN = 4, /* entries; XDEL of fewer costs less than the commands for a run */
+};
 
 /* --- The words of the scripts ------------------------------------------------------------------------------------- */
 
@@ -132,19 +137,19 @@ static void add_into(const struct request_list *requests, struct command *comman
     }
 }
 
-/* Adds the lengths of the runs with which the plain requests begin, after their number. */
+/* Adds the lengths of the runs with which the plain requests begin, up to a short one, after their number. */
 static void add_runs(const struct queue *queue, const struct request *request, struct command *command)
 {
-    size_t lengths[RUNS_MAX] = {0}, runs = 0;
+    size_t lengths[RUNS_MAX] = {0}, runs = 0, long_runs = 0;
     uint64_t place = 0;
     for (; request && request->output.plain && queue_read_trusts(queue, request); request = request->next) {
         if (request->identity.place != place + 1 && runs++ == RUNS_MAX) { break; }
         lengths[runs - 1]++;
         place = request->identity.place;
     }
-    runs = runs < RUNS_MAX ? runs : RUNS_MAX;
-    command_number(command, runs);
-    for (size_t i = 0; i < runs; i++) { command_number(command, lengths[i]); }
+    while (long_runs < RUNS_MAX && lengths[long_runs] >= RUN_MIN) { long_runs++; }
+    command_number(command, long_runs);
+    for (size_t i = 0; i < long_runs; i++) { command_number(command, lengths[i]); }
 }
 
 /* Adds the number of plain requests, which come first, and what they have in common. */

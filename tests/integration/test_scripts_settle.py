@@ -163,7 +163,7 @@ class Settle(ScriptCase):
     # --- Runs ---
 
     def test_runs_that_begin_the_stream_are_trimmed(self):
-        """What follows them stays: read or not, in the same ms or later."""
+        """Entries after them stay: read or not, in the same ms or later."""
         self.desk.deliver("me", *(f"{number}-1" for number in range(1, 10)))
         self.desk.add("9-2")
         self.assertEqual(self.trimmed(*self.plain(1, 2, 3, staged=False), *self.plain(4, 5, 9), End("7-1"), runs=(3, 2)), 2)
