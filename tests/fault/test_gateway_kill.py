@@ -22,11 +22,13 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.ports, self.texts, self.random = ports, texts, random.Random(seed)
         self.answers, self.failures, self.retries, self.stopping = [], [], 0, False
+        self.begun = self.ended = 0  # calls
 
     def run(self):
         while not self.stopping:
             text = self.random.choice(self.texts)
             first = self.random.randrange(2)
+            self.begun += 1
             for attempt in range(2):
                 try:
                     why = self.call(self.ports[(first + attempt) % 2], text)
@@ -37,6 +39,7 @@ class Client(threading.Thread):
                 self.retries += 1
             else:
                 self.failures.append(why)
+            self.ended += 1
 
     def call(self, port, text):
         """None, or why there is no vector."""
@@ -74,6 +77,11 @@ class GatewayKill(GatewayCase):
         self.wait_until(lambda: self.answered() >= goal and all(len(client.answers) > before for client, before in zip(self.clients, each))
                         or any(client.failures for client in self.clients), "answers")
 
+    def wait_round(self):
+        """Waits for the calls under way to end: a client tries only once more, so no call may meet two kills."""
+        begun = [client.begun for client in self.clients]
+        self.wait_until(lambda: all(client.ended >= calls for client, calls in zip(self.clients, begun)), "the calls under way to end")
+
     def end(self):
         self.wait_answers(20)
         for client in self.clients:
@@ -108,6 +116,7 @@ class GatewayKill(GatewayCase):
         for number in range(count):
             self.wait_answers(generator.randrange(1, 30))
             self.kill(kinds[number % len(kinds)], generator)
+            self.wait_round()
         self.end()
 
     def test_workers(self):

@@ -6,7 +6,7 @@ import os
 
 from case import RedisCase
 from daemon import BINARY, Daemon
-from sentinel import free_port
+from ports import free_port
 from waiting import wait_until
 
 JSON = {"Content-Type": "application/json"}

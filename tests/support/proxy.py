@@ -65,8 +65,10 @@ class Proxy:
                 pass
 
     def cleanup(self):
-        self._listener.close()
+        """Wakes all threads; the one that accepts would else do so for whoever gets its descriptor next."""
+        self._sockets.append(self._listener)
         self.cut()
+        self._listener.close()
 
     def read_log(self):
         return "\n".join(" ".join(word.decode("utf-8", "replace")[:60] for word in words[:6]) for words in self.commands)

@@ -77,12 +77,13 @@ class RespServer:
         return self.answer
 
     def cleanup(self):
-        self._listener.close()
-        for client in self._sockets:
+        """Wakes all threads; the one that accepts would else do so for whoever gets its descriptor next."""
+        for end in (self._listener, *self._sockets):
             try:
-                client.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+        self._listener.close()
 
     def read_log(self):
         return ""
