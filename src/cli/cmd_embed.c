@@ -542,7 +542,7 @@ static void print_dry(const struct embed_job *job, const struct job_progress *en
     if (end->failed > 0) { printf(", %llu of which would fail", (unsigned long long)end->failed); }
     printf("; %llu different texts to compute", (unsigned long long)end->computed_here);
     if (job->dry.tokens > 0) { printf(", %.0f tokens", job->dry.tokens); }
-    if (seconds > 0) { printf(", about %.*f s on this machine", seconds < 10, seconds); }
+    if (seconds > 0) { printf(", about %.*f s on this machine when nothing else runs", seconds < 10, seconds); }
     fputs("\n", stdout);
     print_truncated(stdout, job, end->truncated);
 }

@@ -191,7 +191,7 @@ class Looking(BulkCase):
                 self.assertIn('in.jsonl line 8: not JSON at byte 2 of the line\n', said)
                 self.assertIn('in.jsonl line 451: field "meta.body" is missing\n', said)
                 self.assertRegex(said, rf"\n{real['rows']} rows, 2 of which would fail; \d+ different texts to compute, {real['tokens']} "
-                                       r"tokens, about [\d.]+ s on this machine\n$")
+                                       r"tokens, about [\d.]+ s on this machine when nothing else runs\n$")
                 for name in os.listdir(self.directory):
                     if name.startswith(("v.", "out")):
                         path = self.path(name)
