@@ -69,10 +69,7 @@ local function look_through_later()
   local parked = call('ZRANGE', place, from, from + LOOKS - 1, 'WITHSCORES')
   for i = 1, #parked, 2 do
     if is_full() then return 1 end
-    local packed = call('HGET', data, parked[i]) or ''
-    local ok, request = pcall(cmsgpack.unpack, packed)
-    local fields = ok and type(request) == 'table' and type(request[4]) == 'table' and request[4]
-    if is_wanted(fields or {packed, ''}) then found[#found + 1] = parked[i] end
+    if is_wanted(parked_fields(data, parked[i])) then found[#found + 1] = parked[i] end
     same = parked[i + 1] == due and same + 1 or 1
     due = parked[i + 1]
     cursor = due .. ' ' .. same

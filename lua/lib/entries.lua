@@ -1,4 +1,4 @@
--- Reading entries of a stream within bounds. The script has the piece call.
+-- Reading entries of a stream, and parked requests, within bounds. The script has the piece call.
 
 -- A call reads at most LOOKS entries, and stops after LOOK_BYTES; the next call continues. It reads one entry at a time,
 -- because the size of the next one is unknown.
@@ -19,6 +19,13 @@ local LAST_ID = '18446744073709551615-18446744073709551615'
 -- Returns the first entry after an id and up to another one; nil if there is none.
 local function next_entry(stream, last, to)
   return last ~= LAST_ID and call('XRANGE', stream, '(' .. last, to, 'COUNT', 1)[1] or nil
+end
+
+-- Returns the fields of a parked request, from `later:data`. If they cannot be read, the only field has their bytes as its name.
+local function parked_fields(data, name)
+  local packed = call('HGET', data, name) or ''
+  local ok, request = pcall(cmsgpack.unpack, packed)
+  return ok and type(request) == 'table' and type(request[4]) == 'table' and request[4] or {packed, ''}
 end
 
 -- Returns whether ids of a stream have run ahead of Redis' clock, beyond this unix ms, judged by the last id that the group has

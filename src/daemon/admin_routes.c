@@ -20,7 +20,6 @@ enum {
     LOOK_MS = 10,        /* … and how often it looks */
     TRY_TTL_S = 60,      /* of the reply of POST /api/try, and of its request */
     VALUE_BYTES = 16384, /* how much is shown of a field of a dead letter */
-    LATER_PAGE = 100,
     SEARCH_MAX = 100000, /* unfinished requests looked at to find one by its own id: a second or two */
 };
 
@@ -115,59 +114,74 @@ static enum status get_dead(struct admin_job *job, struct session *session, stru
     return STATUS_OK;
 }
 
+/* What lua/list says of a request, before its fields. */
+enum { NAME, CONSUMER, MS, DELIVERIES, BYTES, FACTS };
+
+static enum status check_listed(const struct resp_value *one, struct err *err)
+{
+    if (one->type == RESP_ARRAY && one->count >= FACTS) { return STATUS_OK; }
+    return err_set(err, STATUS_INTERNAL, "lua/list answered in an unknown shape");
+}
+
+/* Writes what the request is, and the end of its object. */
+static void put_fields(struct buffer *to, const struct resp_value *one)
+{
+    const struct resp_value fields = {.type = RESP_ARRAY, .items = one->items + FACTS, .count = one->count - FACTS};
+    const struct resp_value *text = resp_field(&fields, "text");
+    if (!text) { text = resp_field(&fields, "inputs"); }
+    buffer_json(to, ",'bytes':%lld,'id':%s,'tenant':%s,'text':%.*s}", one->items[BYTES].integer,
+                session_text(resp_field(&fields, "id")), session_text(resp_field(&fields, "tenant")),
+                text ? (int)text->length : 0, session_text(text));
+}
+
 static enum status get_later(struct admin_job *job, struct session *session, struct buffer *to, struct err *err)
 {
-    char key[SESSION_KEY], first[24], last[24], next[24] = "";
-    const char *cursor = job->values[PARAM_cursor] ? job->values[PARAM_cursor] : "0";
+    char digest[SCRIPT_DIGEST + 1], later[SESSION_KEY], trouble[SESSION_KEY], data[SESSION_KEY];
+    const char *cursor = job->values[PARAM_cursor] ? job->values[PARAM_cursor] : "";
     if (strspn(cursor, "0123456789") != strlen(cursor) || strlen(cursor) > 12) {
         return err_set(err, STATUS_BAD_INPUT, "\"%.42s\" is not a cursor", cursor);
     }
-    unsigned long from = strtoul(cursor, NULL, 10);
-    const struct resp_value *page;
-    snprintf(first, sizeof first, "%lu", from);
-    snprintf(last, sizeof last, "%lu", from + LATER_PAGE - 1);
-    TRY(SESSION_ASK(session, &page, err, "ZRANGE", session_key(session, "later", "", key), first, last, "WITHSCORES"));
-    if (page->count == 2 * LATER_PAGE) { snprintf(next, sizeof next, "%lu", from + LATER_PAGE); }
+    const struct resp_value *list;
+    TRY(session_load(session, SCRIPT_LIST, digest, err));
+    TRY(SESSION_ASK(session, &list, err, "EVALSHA", digest, "3", session_key(session, "later", "", later),
+                    session_key(session, "trouble", "", trouble), session_key(session, "later:data", "", data), "later",
+                    cursor));
     buffer_json(to, "{'queue':%s,'at':%" PRIu64 ",'requests':[", session->queue, session->redis_ms);
-    for (size_t i = 0; i + 1 < page->count; i += 2) {
-        const char *name = session_text(&page->items[i]);
+    for (size_t i = 1; i < list->count; i++) {
+        TRY(check_listed(&list->items[i], err));
+        const struct resp_value *facts = list->items[i].items;
+        const char *name = session_text(&facts[NAME]);
         enum request_class class;
         struct entry_id entry;
-        bool named = request_name_parse(name, page->items[i].length, &class, &entry);
-        double due = strtod(session_text(&page->items[i + 1]), NULL);
-        buffer_json(to, ",{'request':%.*s,'class':%s,'due_at':%" PRIu64 "}", (int)page->items[i].length, name,
+        bool named = request_name_parse(name, facts[NAME].length, &class, &entry);
+        double due = strtod(session_text(&facts[MS]), NULL);
+        buffer_json(to, ",{'request':%.*s,'class':%s,'due_at':%" PRIu64, (int)facts[NAME].length, name,
                     named ? class_names[class] : "", due >= 0 && due < 1e15 ? (uint64_t)llround(due) : 0);
+        put_fields(to, &list->items[i]);
     }
-    buffer_json(to, "],'next':%s}", next);
+    buffer_json(to, "],'next':%s}", list->count > 0 ? session_text(&list->items[0]) : "");
     return STATUS_OK;
 }
 
-/* Writes one request of lua/list. */
+/* Writes one request that waits or runs. */
 static enum status put_listed(struct buffer *to, const struct session *session, const struct resp_value *one,
                               struct err *err)
 {
-    enum { NAME, CONSUMER, IDLE, DELIVERIES, BYTES, FACTS };
-    if (one->type != RESP_ARRAY || one->count < FACTS) {
-        return err_set(err, STATUS_INTERNAL, "lua/list answered in an unknown shape");
-    }
+    TRY(check_listed(one, err));
     const struct resp_value *facts = one->items;
-    const struct resp_value fields = {.type = RESP_ARRAY, .items = one->items + FACTS, .count = one->count - FACTS};
-    const struct resp_value *text = resp_field(&fields, "text");
     enum request_class class;
     struct entry_id submitted;
     bool named = request_name_parse(session_text(&facts[NAME]), facts[NAME].length, &class, &submitted);
     uint64_t since_ms = named ? submitted.ms : 0;
-    if (facts[DELIVERIES].integer > 0) { since_ms = session->redis_ms - (uint64_t)facts[IDLE].integer; }
-    if (!text) { text = resp_field(&fields, "inputs"); }
+    if (facts[DELIVERIES].integer > 0) { since_ms = session->redis_ms - (uint64_t)facts[MS].integer; }
     buffer_json(to, ",{'request':%s,'worker':", session_text(&facts[NAME]));
     if (facts[CONSUMER].length > 0) {
         buffer_json(to, "%.*s", (int)facts[CONSUMER].length, facts[CONSUMER].bytes); /* a tool may use any bytes */
     } else {
         buffer_json(to, "null");
     }
-    buffer_json(to, ",'since':%" PRIu64 ",'deliveries':%lld,'bytes':%lld,'id':%s,'tenant':%s,'text':%.*s}", since_ms,
-                facts[DELIVERIES].integer, facts[BYTES].integer, session_text(resp_field(&fields, "id")),
-                session_text(resp_field(&fields, "tenant")), text ? (int)text->length : 0, session_text(text));
+    buffer_json(to, ",'since':%" PRIu64 ",'deliveries':%lld", since_ms, facts[DELIVERIES].integer);
+    put_fields(to, one);
     return STATUS_OK;
 }
 

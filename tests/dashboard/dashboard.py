@@ -351,10 +351,11 @@ class Dashboard(HttpCase):
 
     def test_later(self):
         self.serve()
-        first, last = (self.client.xadd(self.sender.stream, {"text": "hello", "delay": delay}).decode() for delay in (600000, 7200000))
+        for delay in (600000, 7200000):
+            self.client.xadd(self.sender.stream, {"text": "hello", "delay": delay, "id": f"in-{delay}"})
         self.open("later")
         self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 2, "both")
-        self.assertRegex(self.browser.text("#later-rows"), r"(?s)\d (s|min)\tnormal\t.*\t2 h\tnormal\t")
+        self.assertRegex(self.browser.text("#later-rows"), r"(?s)\d (s|min)\tnormal\t.*\tin-600000\t.*\t2 h\tnormal\t.*\tin-7200000")
         self.browser.click("#later-rows tr:last-child button", "Cancel")
         self.browser.click("#ask button", "Back")
         self.assertEqual(self.client.zcard(self.sender.key("later")), 2)
@@ -362,7 +363,7 @@ class Dashboard(HttpCase):
         self.confirm("Cancel it")
         self.told("asked to cancel")
         self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 1, "it to go")
-        self.assertEqual(self.client.hget(self.sender.key(f"reply:{last}"), "status"), b"cancelled")
+        self.assertEqual(self.client.hget(self.sender.key("reply:in-7200000"), "status"), b"cancelled")
         self.sender.submit("hello", delay=5000)
         self.browser.wait_text("#count-later", "2")
         self.wait_until(lambda: len(self.browser.all("#later-rows tr")) == 2, "another one")
@@ -619,7 +620,7 @@ class Dashboard(HttpCase):
         self.client.set(self.sender.key("alive:" + worker), "x")
         self.client.xadd("sluice:{other" + long[:58] + "}:requests", {"text": "x"})
         for delay in range(60000, 600000, 90000):
-            self.sender.submit("hello", delay=delay)
+            self.sender.submit("hello", delay=delay, id=f"in_{delay}{long}")
         today = int(self.client.time()[0]) // 86400
         self.client.hset(self.sender.key("stats"), mapping={f"day:{day % 91}": f"{day} {(day * 7919) % 9000 + 20000} {(day * 31) % 800}" for day in range(today - 60, today)})
         self.client.hset(self.sender.key("stats"), "normal:done", 12345678)

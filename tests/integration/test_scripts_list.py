@@ -48,6 +48,21 @@ class List(ScriptCase):
         self.assertEqual((names[:2], names[-1]), (["1-1", "1-1"], "2-1"))
         self.assertEqual(names[2:-1], [plain(id) for id, _ in self.client.xrange(self.desk.stream())[2:-1]])
 
+    def test_parked_ones(self):
+        """The next one first, 64 or 1 MiB at a time; one whose fields cannot be read, too."""
+        for i, text in enumerate(["c", "é" * 300000, "b", "é" * 300000], 1):
+            self.desk.add(f"{i}-1", text=text, id=f"order-{i}")
+            self.desk.read("me")
+            self.desk.run(self.desk.defer(Park(f"{i}-1")))
+            self.client.zadd(self.desk.key("later"), {f"{i}-1": 4000000000000 - i})
+        self.assertEqual([self.names("later", after) for after in ("", "3")], [("3", ["4-1", "3-1", "2-1"]), ("", ["1-1"])])
+        self.assertEqual(self.list("later")[2], ["3-1", "", "3999999999997", 0, 14, "text", "b", "id", "order-3"])
+        self.client.zadd(self.desk.key("later"), {f"low:{i}-1": i for i in range(1, 70)})
+        self.client.hset(self.desk.key("later:data"), "low:3-1", "junk")
+        pages = [self.names("later", after) for after in ("", "64", "72")]
+        self.assertEqual([(after, len(names)) for after, names in pages], [("64", 64), ("72", 8), ("", 1)])
+        self.assertEqual(self.list("later")[3], ["low:3-1", "", "3", 0, 4])
+
     def test_nothing_is_behind_the_last_id(self):
         last = f"{2**64 - 1}-{2**64 - 1}"
         self.desk.deliver("me", "1-1", last)

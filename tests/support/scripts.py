@@ -273,6 +273,8 @@ class Desk:
         return Call("control", [self.stream("control")], [most, after])
 
     def list(self, what, after="", which="normal"):
+        if what == "later":
+            return Call("list", [self.key("later"), self.key("trouble"), self.key("later:data")], [what, after])
         return Call("list", [self.stream(which), self.key("trouble")], [what, after])
 
     def find(self, id, cursor="", which="normal"):

@@ -463,7 +463,7 @@ const LISTS = {
     buttons: ({ letter }) => [button("Show", () => showLetter(letter)), button("Requeue", () => settle("requeue", letter)),
       button("Delete", () => settle("delete", letter), "danger")] },
   later: { path: "later", mark: (queue) => queue.later, key: "request", buttons: cancel,
-    cells: ({ request, class: level, due_at: due }, now) => [clock(due), due > now ? span(due - now) : "due", level, link(request)] },
+    cells: ({ request, class: level, due_at: due, id }, now) => [clock(due), due > now ? span(due - now) : "due", level, link(request), id ?? ""] },
   request: { path: "requests", asked: () => Object.fromEntries(new FormData($("request-list"))), key: "request", buttons: cancel,
     mark: ({ at, classes, ended }, { class: name }) => // the oldest one's arrival, because its age changes with each look
       JSON.stringify([{ ...classes[name], wait_ms: 0, oldest_ms: classes[name].oldest_ms && at - classes[name].oldest_ms }, ended[name]]),
