@@ -114,7 +114,7 @@ static enum status get_dead(struct admin_job *job, struct session *session, stru
     return STATUS_OK;
 }
 
-/* What lua/list says of a request, before its fields. */
+/* The facts of a request in an answer of lua/list; its fields come after them. */
 enum { NAME, CONSUMER, MS, DELIVERIES, BYTES, FACTS };
 
 static enum status check_listed(const struct resp_value *one, struct err *err)

@@ -424,6 +424,8 @@ class Dashboard(HttpCase):
         self.browser.wait_text("#request-found .badge", "done")
         self.assertIn("submitted", self.browser.text(".story"))
         self.assertIn("done_at", self.browser.text("#request-found dt"))
+        self.browser.view(320)
+        self.assertLess(self.browser.run("return Math.max(...[...document.querySelectorAll('#request-found dd')].map((one) => one.offsetHeight))"), 200, "a vector scrolls")
         self.browser.type("#request-form input", dead.entries[0])
         self.browser.press(Keys.ENTER)
         self.browser.wait_text(".story", "injected")
