@@ -8,13 +8,11 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
-#include "base/histogram.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/version.h"
 #include "gateway/batches.h"
 #include "gateway/dialect.h"
-#include "gateway/openapi.h"
+#include "gateway/pages.h"
 #include "gateway/producer.h"
 #include "http/server.h"
 
@@ -29,11 +27,6 @@ enum {
 };
 enum { TEXTS_FALLBACK = 256, BYTES_FALLBACK = 1 << 20 }; /* a request's limits, while the queue has published none */
 enum { BUCKETS = 4096, ID_MAX = 96, FIELDS_MAX = 16, META_MAX = 128 };
-
-struct model_queue {
-    const char *name;
-    struct producer *producer;
-};
 
 /* One request of a call: some of its texts. */
 struct part {
@@ -71,8 +64,7 @@ struct gateway {
     struct http_route *routes;
     struct model_queue *queues;
     struct exchange *buckets[BUCKETS]; /* by number */
-    uint64_t open, succeeded, failed[FAULT_KINDS];
-    struct histogram durations;
+    struct gateway_counts counts;
 };
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
@@ -85,7 +77,7 @@ static void put_request_id(struct http_reply *reply, const char *id)
 static void fill_fault(struct gateway *gateway, const struct dialect *dialect, const struct fault *fault,
                        struct http_reply *reply)
 {
-    gateway->failed[fault->kind]++;
+    gateway->counts.failed[fault->kind]++;
     reply->status = fault->status;
     reply->type = "application/json";
     fault_put_headers(fault, &reply->headers);
@@ -110,7 +102,7 @@ static void end_exchange(struct exchange *exchange)
     while (*at && *at != exchange) { at = &(*at)->next; }
     if (*at) {
         *at = exchange->next;
-        gateway->open--;
+        gateway->counts.open--;
     }
     for (uint32_t i = 0; i < exchange->part_count; i++) {
         if (exchange->parts[i].request) { producer_cancel(exchange->parts[i].request); }
@@ -121,7 +113,7 @@ static void end_exchange(struct exchange *exchange)
 static void answer_exchange(struct exchange *exchange, struct http_reply *reply)
 {
     put_request_id(reply, exchange->id);
-    histogram_add(&exchange->gateway->durations, clock_now_ns() - exchange->began_ns);
+    histogram_add(&exchange->gateway->counts.durations, clock_now_ns() - exchange->began_ns);
     http_answer(exchange->gateway->http, exchange->number, reply);
     end_exchange(exchange);
 }
@@ -155,7 +147,7 @@ static void answer_result(struct exchange *exchange)
                             .request_id = exchange->id};
     dialect_render(&exchange->call, &answer, &reply.body);
     if (buffer_ok(&reply.body) && buffer_ok(&labels)) {
-        exchange->gateway->succeeded++;
+        exchange->gateway->counts.succeeded++;
         answer_exchange(exchange, &reply);
     } else {
         struct fault fault;
@@ -535,7 +527,7 @@ static enum http_when wait_for_it(struct exchange *exchange)
     struct exchange **bucket = &exchange->gateway->buckets[exchange->number % BUCKETS];
     exchange->next = *bucket;
     *bucket = exchange;
-    exchange->gateway->open++;
+    exchange->gateway->counts.open++;
     return HTTP_LATER;
 }
 
@@ -728,144 +720,53 @@ static enum http_when answer_job(void *context, const struct http_request *reque
 
 /* --- Pages about the gateway itself ------------------------------------------------------------------------------ */
 
-static void put_model(const struct model_queue *queue, struct buffer *to)
-{
-    const char *model = producer_facts(queue->producer)->model;
-    buffer_json(to, ",{'id':%s,'object':'model','created':0,'owned_by':'sluice'}", model[0] ? model : queue->name);
-}
-
 static enum http_when answer_models(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct gateway *gateway = context;
-    struct fault fault;
-    if (request->rest[0] != '\0') {
-        struct slice name = {request->rest, strlen(request->rest)};
-        struct model_queue *queue = find_queue(gateway, name);
-        if (queue) {
-            struct buffer model = {0};
-            put_model(queue, &model);
-            buffer_append(&reply->body, model.data + 1, model.length - 1);
-            buffer_free(&model);
-        } else {
-            fault_set(&fault, NULL, FAULT_NO_MODEL, "model", "there is no model '%s'", request->rest);
-            fill_fault(context, NULL, &fault, reply);
-        }
-        return HTTP_NOW;
+    const struct model_queue *queue = find_queue(gateway, (struct slice){request->rest, strlen(request->rest)});
+    if (request->rest[0] == '\0') {
+        page_models(gateway->queues, gateway->options.queue_count, &reply->body);
+    } else if (queue) {
+        page_model(queue, &reply->body);
+    } else {
+        struct fault fault;
+        fault_set(&fault, NULL, FAULT_NO_MODEL, "model", "there is no model '%s'", request->rest);
+        fill_fault(context, NULL, &fault, reply);
     }
-    buffer_json(&reply->body, "{'object':'list','data':[");
-    for (size_t i = 0; i < gateway->options.queue_count; i++) { put_model(&gateway->queues[i], &reply->body); }
-    buffer_json(&reply->body, "]}");
     return HTTP_NOW;
 }
 
-/* 200 if at least one queue has workers. */
 static enum http_when answer_health(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct gateway *gateway = context;
-    bool served = false;
     (void)request;
-    buffer_json(&reply->body, "{'queues':[");
-    for (size_t i = 0; i < gateway->options.queue_count; i++) {
-        const struct producer_facts *facts = producer_facts(gateway->queues[i].producer);
-        served = served || facts->served;
-        buffer_json(&reply->body, ",{'queue':%s,'redis':%hhd,'workers':%hhd}", gateway->queues[i].name,
-                    (signed char)facts->connected, (signed char)facts->served);
-    }
-    buffer_json(&reply->body, "]}");
-    reply->status = served ? 200 : 503;
+    reply->status = page_health(gateway->queues, gateway->options.queue_count, &reply->body) ? 200 : 503;
     return HTTP_NOW;
 }
 
 static enum http_when answer_metrics(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct gateway *gateway = context;
-    struct buffer *to = &reply->body;
-    const struct histogram *durations = &gateway->durations;
-    uint64_t answered, refused, failed = 0, sum = 0;
+    uint64_t answered, refused;
     (void)request;
     http_counters(gateway->http, &answered, &refused);
-    for (int kind = 0; kind < FAULT_KINDS; kind++) { failed += gateway->failed[kind]; }
-    buffer_format(to, "# TYPE te_request_count counter\nte_request_count %llu\n",
-                  (unsigned long long)(gateway->succeeded + failed));
-    buffer_format(to, "# TYPE te_request_success counter\nte_request_success %llu\n",
-                  (unsigned long long)gateway->succeeded);
-    buffer_string(to, "# TYPE te_request_failure counter\n");
-    for (int kind = 0; kind < FAULT_KINDS; kind++) {
-        struct fault fault;
-        fault_set(&fault, NULL, (enum fault_kind)kind, NULL, " ");
-        buffer_format(to, "te_request_failure{err=\"%s\"} %llu\n", fault.code,
-                      (unsigned long long)gateway->failed[kind]);
-    }
-    buffer_string(to, "# TYPE te_request_duration histogram\n");
-    for (int i = 0; i <= HISTOGRAM_BOUNDS; i++) {
-        sum += durations->counts[i];
-        buffer_format(to, "te_request_duration_bucket{le=\"%s\"} %llu\n",
-                      i < HISTOGRAM_BOUNDS ? durations->bounds->buckets[i].shown : "+Inf", (unsigned long long)sum);
-    }
-    buffer_format(to, "te_request_duration_sum %.9g\nte_request_duration_count %llu\n",
-                  (double)durations->sum * durations->bounds->unit, (unsigned long long)sum);
-    buffer_format(to, "# TYPE te_queue_size gauge\nte_queue_size %llu\n", (unsigned long long)gateway->open);
-    buffer_format(to, "# TYPE sluice_gateway_http_answered_total counter\nsluice_gateway_http_answered_total %llu\n",
-                  (unsigned long long)answered);
-    buffer_format(to, "# TYPE sluice_gateway_http_refused_total counter\nsluice_gateway_http_refused_total %llu\n",
-                  (unsigned long long)refused);
-    static const char *const names[] = {"redis_connected gauge", "served gauge", "open_requests gauge",
-                                        "replies_total counter", "sent_again_total counter"};
-    for (size_t name = 0; name < sizeof names / sizeof names[0]; name++) {
-        int length = (int)strcspn(names[name], " ");
-        buffer_format(to, "# TYPE sluice_gateway_%s\n", names[name]);
-        for (size_t i = 0; i < gateway->options.queue_count; i++) {
-            const struct producer_facts *facts = producer_facts(gateway->queues[i].producer);
-            const uint64_t values[] = {facts->connected, facts->served, facts->open, facts->answered, facts->again};
-            buffer_format(to, "sluice_gateway_%.*s{queue=\"%s\"} %llu\n", length, names[name], gateway->queues[i].name,
-                          (unsigned long long)values[name]);
-        }
-    }
+    page_metrics(&gateway->counts, gateway->queues, gateway->options.queue_count, answered, refused, &reply->body);
     return HTTP_NOW;
 }
 
-/* TEI's clients ask for this. */
 static enum http_when answer_info(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct gateway *gateway = context;
-    const struct producer_facts *facts = producer_facts(gateway->queues[0].producer);
-    uint64_t max_tokens;
-    char tasks[64];
     (void)request;
-    (void)json_member_text(facts->model_facts, strlen(facts->model_facts), "tasks", tasks, sizeof tasks);
-    const char *kind = strstr(tasks, "rerank") ? "reranker" : strstr(tasks, "classify") ? "classifier" : "embedding";
-    (void)json_member_number(facts->model_facts, strlen(facts->model_facts), "max_tokens", &max_tokens);
-    buffer_json(&reply->body,
-                "{'model_id':%s,'model_type':{'%s':{}},'max_input_length':%llu,'max_client_batch_size':%d,"
-                "'version':%s,'docker_label':null}",
-                facts->model[0] ? facts->model : gateway->queues[0].name, kind, (unsigned long long)max_tokens,
-                (int)CALL_TEXTS_MAX, sluice_version);
+    page_info(&gateway->queues[0], &reply->body);
     return HTTP_NOW;
 }
 
 static enum http_when answer_openapi(void *context, const struct http_request *request, struct http_reply *reply)
 {
-    static const struct openapi_path paths[] = {
-        {"/v1/models", "get", NULL, "The models that there are"},
-        {"/v1/models/{name}", "get", NULL, "One of them"},
-        {"/v1/jobs/{job}", "get", NULL, "The answer to a call with Prefer: respond-async"},
-        {"/v1/jobs/{job}", "delete", NULL, "Cancel it"},
-        {"/info", "get", NULL, "The first model, as TEI describes it"},
-        {"/health", "get", NULL, "Whether a worker is there"},
-        {"/metrics", "get", "text/plain", "Metrics for Prometheus"},
-        {"/openapi.json", "get", NULL, "This document"},
-        {"/v1/files", "get", NULL, "The files of batches"},
-        {"/v1/files/{file}", "get", NULL, "One of them"},
-        {"/v1/files/{file}", "delete", NULL, "Delete it"},
-        {"/v1/files/{file}/content", "get", "application/octet-stream", "Its content"},
-        {"/v1/batches", "get", NULL, "The batches"},
-        {"/v1/batches/{batch}", "get", NULL, "One of them"},
-        {"/v1/batches/{batch}/cancel", "post", NULL, "Cancel it"},
-    };
-    enum { BATCHES = 7 }; /* at the end */
     const struct gateway *gateway = context;
     (void)request;
-    openapi_put(paths, sizeof paths / sizeof paths[0] - (gateway->batches ? 0 : BATCHES), &reply->body);
+    page_openapi(gateway->batches, &reply->body);
     return HTTP_NOW;
 }
 
@@ -983,7 +884,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     struct gateway *gateway = calloc(1, sizeof *gateway);
     if (!gateway) { return err_set(err, STATUS_NO_MEMORY, "no memory for the gateway"); }
     gateway->options = *options;
-    gateway->durations.bounds = &histogram_times;
+    gateway->counts.durations.bounds = &histogram_times;
     enum status status = open_queues(gateway, err);
     if (status == STATUS_OK) { status = open_batches(gateway, err); }
     if (status == STATUS_OK) { status = open_http(gateway, err); }

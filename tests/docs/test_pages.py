@@ -119,7 +119,7 @@ class Pages(unittest.TestCase):
 
     def test_the_gateway_is_explained(self):
         """docs/http.md has each path, each header that is read and each metric."""
-        page, code = (SOURCE / "docs/http.md").read_text(), (SOURCE / "src/gateway/gateway.c").read_text()
+        page, code = (SOURCE / "docs/http.md").read_text(), sources("src/gateway/*.c")
         paths = re.findall(r'"(/[a-z0-9/]*)"', sources("src/gateway/dialect_*.c"))
         paths += re.findall(r'^        \{"(/[^"]*)", "(?:get|delete)"', code, re.MULTILINE)
         headers = set(re.findall(r'http_header\(request, "([^"]+)"', code))
