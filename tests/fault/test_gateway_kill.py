@@ -130,3 +130,26 @@ class GatewayKill(GatewayCase):
 
     def test_all_of_them(self):
         self.run_kills(["worker", "gateway", "redis"], scaled(24), 4)
+
+    def test_a_poison_text(self):
+        """The call that crashes each worker ends with 422, which no client repeats; those beside it get vectors."""
+        self.start_gateway()
+        answers = {}
+
+        def call(text):
+            answers[text] = self.embed(text)
+
+        texts = ["the kernel", *(f"music {number}" for number in range(10))]
+        threads = [threading.Thread(target=call, args=(text,), daemon=True) for text in texts]
+        for thread in threads:
+            thread.start()
+        self.wait_entries(len(texts))
+        deaths = 0
+        while len(answers) < len(texts):
+            worker = self.make_faulty(self.server, faults=["crash:{kernel}"]).start()
+            self.wait_until(lambda: not worker.running() or len(answers) == len(texts), "a crash or the answers")
+            deaths += not worker.running()
+            self.assertLess(deaths, 10, "workers die for ever")
+        self.assertEqual((answers["the kernel"].status, answers["the kernel"].json["error"]["code"]), (422, "poison"))
+        self.assertEqual({answers[text].status for text in texts[1:]}, {200})
+        self.assertGreaterEqual(deaths, 3)
