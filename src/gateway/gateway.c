@@ -483,8 +483,7 @@ static bool begin_call(struct exchange *exchange, const struct http_request *req
     /* A page of another site in a browser cannot send JSON, nor hide its origin. */
     if (http_header(request, "Origin")) {
         return fault_set(fault, dialect, FAULT_FORBIDDEN, NULL,
-                         "this gateway serves no pages: requests with an Origin "
-                         "are refused");
+                         "this gateway serves no pages: requests with an Origin are refused");
     }
     if (!type || strncasecmp(type, "application/json", strlen("application/json")) != 0) {
         return fault_set(fault, dialect, FAULT_BAD_REQUEST, NULL, "Content-Type must be application/json");

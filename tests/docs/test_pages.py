@@ -60,7 +60,7 @@ class Pages(unittest.TestCase):
     def test_named_cases_are_there(self):
         """Each behaviour in docs/operations.md, docs/redis.md, docs/metrics.md, docs/admin-api.md, docs/batches.md, docs/http.md and SECURITY.md names an
         existing case and its file of tests/integration or tests/fault."""
-        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + METRICS + "".join((SOURCE / page).read_text() for page in ("SECURITY.md", "docs/admin-api.md", "docs/batches.md"))))
+        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + METRICS + "".join((SOURCE / page).read_text() for page in ("SECURITY.md", "docs/admin-api.md", "docs/batches.md", "docs/http.md"))))
         self.assertGreater(len(named), 30)
         for file, case in sorted(named):
             with self.subTest(file=file, case=case):
