@@ -10,7 +10,8 @@ import threading
 
 from case import SOON, scaled
 from corpus import texts
-from gateway_case import JSON, GatewayCase
+from gateway_case import JSON, Gateway, GatewayCase
+from sentinel import Group
 
 CLIENTS = 6
 
@@ -61,9 +62,12 @@ class GatewayKill(GatewayCase):
     lease_ms = SOON
 
     def begin(self):
-        self.some = texts(200, seed=5, longest=40)
         self.workers = [self.start_slow(self.server) for _ in range(2)]
         self.gateways = [self.make_gateway().start().wait_listening() for _ in range(2)]
+        self.load()
+
+    def load(self):
+        self.some = texts(200, seed=5, longest=40)
         self.clients = [Client([gateway.port for gateway in self.gateways], self.some, seed) for seed in range(CLIENTS)]
         for client in self.clients:
             client.start()
@@ -153,3 +157,19 @@ class GatewayKill(GatewayCase):
         self.assertEqual((answers["the kernel"].status, answers["the kernel"].json["error"]["code"]), (422, "poison"))
         self.assertEqual({answers[text].status for text in texts[1:]}, {200})
         self.assertGreaterEqual(deaths, 3)
+
+    def test_another_redis_becomes_the_master(self):
+        """By Sentinel's decision: calls in flight are sent again to the new master, where it lacks them."""
+        group = Group(self.directory, self.children, replicas=1)
+        self.workers = [self.start_daemon(group.servers[0], address=group.url())]
+        self.gateways = [Gateway(self.directory, 90 + number, group.url(), self.queue) for number in range(2)]
+        self.children += self.gateways
+        for gateway in self.gateways:
+            gateway.start().wait_listening()
+        self.load()
+        for _ in range(scaled(3)):
+            self.wait_answers(20)
+            group.wait_replicas()
+            group.fail_over()
+        self.server = group.wait_master()
+        self.end()
