@@ -24,7 +24,7 @@
 #include "gateway/batch_store.h"
 #include "redis/client.h"
 
-enum { LINES_MAX = 50000, TEXT_BYTES = 1 << 20, LOOK_AHEAD = 8192, CONNECT_MS = 5000, LOOK_MS = 1000, SHOW_MS = 1000 };
+enum { LINES_MAX = 50000, TEXT_BYTES = 1 << 20, LOOK_AHEAD = 4096, CONNECT_MS = 5000, LOOK_MS = 1000, SHOW_MS = 1000 };
 
 /* A batch that this thread runs. */
 struct run {
