@@ -66,7 +66,7 @@ static enum status name_errors(struct output *output, struct err *err)
     return STATUS_OK;
 }
 
-/* Refuses a file whose lines could not be told apart. */
+/* Refuses a file whose lines have equal ids. */
 static enum status check_file(const char *path, size_t most_bytes, struct err *err)
 {
     struct batch_findings findings = {0};

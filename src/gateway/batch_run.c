@@ -450,7 +450,7 @@ static enum batch_status find_reason(const struct run *run)
     return is_cancelled(run) ? BATCH_CANCELLED : now_s() >= run->batch.expires_at ? BATCH_EXPIRED : BATCH_COMPLETED;
 }
 
-/* Runs the job until it ends or is stopped, and begins to publish if nothing more is to come. */
+/* Runs the job until it ends or is stopped, and begins to publish if nothing more will come. */
 static enum status compute(struct run *run, const struct output *output, struct err *err)
 {
     struct job_result result = {0};

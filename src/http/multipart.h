@@ -1,4 +1,4 @@
-/* Reads a multipart/form-data body that lies in a file, a part at a time and without holding it in memory.
+/* Reads a multipart/form-data body that is in a file, a part at a time and without holding it in memory.
  * Source: RFC 7578, RFC 2046 section 5.1. Stricter: nothing before the first part or after the last. */
 #ifndef HTTP_MULTIPART_H
 #define HTTP_MULTIPART_H

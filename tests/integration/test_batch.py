@@ -120,7 +120,7 @@ class Answers(BatchCase):
                 self.assertIn(says, error["message"])
 
     def test_a_text_without_a_vector_fails_its_line(self):
-        """So does every other line with that text. The other texts of the line are computed in vain."""
+        """Every other line with that text fails, too. The other texts of the line are computed in vain."""
         server = self.start_redis()
         self.start_daemon(server, "--no-truncate")
         lines = [request("a", ["hello", "the", "a"]), request("b", "the"), request("c", ["the", "word " * 3000, "hello"]),
