@@ -196,7 +196,9 @@ static void convert_chunk(void *context, unsigned thread, unsigned chunk)
 
 /* ---- normalisation ---- */
 
-/* Normalises rows, and converts them for the next product. */
+enum { NORM_ROWS = 16 }; /* whole groups of the kernels' rows */
+
+/* Normalises rows and converts them for the next product, a few at a time, which stay in the first-level cache. */
 static void norm_rows(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, uint32_t first,
                       uint32_t last, float *product)
 {
@@ -204,15 +206,18 @@ static void norm_rows(struct backend_workspace *workspace, uint32_t layer, enum 
     const struct cpu_layer *at = &weights->layers[layer];
     enum engine_product behind = site == NORM_ATTENTION ? ENGINE_ATTENTION_OUTPUT : ENGINE_OUTPUT;
     const struct kernels *kernels = weights->set->kernels;
-    uint32_t width = weights->backend.model->hidden;
-    if (at->added_norm[site].gain) { kernels->norm(last - first, width, &at->added_norm[site], product); }
-    kernels->add_norm(last - first, width, product, at->linear[behind].bias, &at->norm[site],
-                      workspace->sum + (size_t)first * width, cpu_hidden_row(workspace, first));
-    if (site == NORM_ATTENTION) {
-        struct cpu_step step = {workspace, layer, ENGINE_INTERMEDIATE, 1};
-        convert_rows(&step, first, last);
-    } else if (layer + 1 < weights->backend.model->layer_count) {
-        convert_hidden(workspace, layer + 1, first, last);
+    uint32_t width = weights->backend.model->hidden, end;
+    struct cpu_step step = {workspace, layer, ENGINE_INTERMEDIATE, 1};
+    for (uint32_t row = first; row < last; row = end, product += (size_t)NORM_ROWS * width) {
+        end = last - row < NORM_ROWS ? last : row + NORM_ROWS;
+        if (at->added_norm[site].gain) { kernels->norm(end - row, width, &at->added_norm[site], product); }
+        kernels->add_norm(end - row, width, product, at->linear[behind].bias, &at->norm[site],
+                          workspace->sum + (size_t)row * width, cpu_hidden_row(workspace, row));
+        if (site == NORM_ATTENTION) {
+            convert_rows(&step, row, end);
+        } else if (layer + 1 < weights->backend.model->layer_count) {
+            convert_hidden(workspace, layer + 1, row, end);
+        }
     }
 }
 

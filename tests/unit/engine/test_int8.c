@@ -696,7 +696,7 @@ static void expect_end(const struct gemm_int8 *kernels, const struct scene *scen
         }
         double expected = ended(scene, &job, (uint32_t)(i / stride), (uint32_t)(i % stride));
         float value = in_f32 ? plain[i] : from_half(half[i]);
-        double rough = activation == ACTIVATION_GELU_ERF ? 1.5e-3 : 0; /* int8_gelu_erf */
+        double rough = activation == ACTIVATION_GELU_ERF ? 2.5e-4 : 0; /* int8_gelu_erf */
         double most = rough + (in_f32 ? 2e-4 + 3e-6 * fabs(expected) : 2e-4 + fabs(expected) / 250);
         if (!(fabs(value - expected) <= most)) {
             fail_msg("%s: end %d: %g, not %g", set_now->name, (int)end, (double)value, expected);

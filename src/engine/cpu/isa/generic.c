@@ -197,12 +197,12 @@ static inline vec vec_larger(vec m, vec a)
     return vec_pick((vec_int)m > size, m, (vec)size);
 }
 
-static inline uint32_t vec_beyond(vec *a, vec bound)
+static inline uint32_t vec_widen_within(struct vec_range *range, vec a, vec bound)
 {
-    vec_int beyond = ((vec_int)*a & 0x7fffffff) > (vec_int)bound;
+    vec_int beyond = ((vec_int)a & 0x7fffffff) > (vec_int)bound;
     uint32_t bits = 0;
     for (uint32_t i = 0; i < VEC; i++) { bits |= beyond[i] ? 1u << i : 0; }
-    *a = (vec)((vec_int)*a & ~beyond);
+    *range = vec_widen(*range, (vec)((vec_int)a & ~beyond));
     return bits;
 }
 

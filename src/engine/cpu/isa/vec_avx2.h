@@ -196,11 +196,11 @@ static inline vec vec_larger(vec m, vec a)
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(m), size));
 }
 
-static inline uint32_t vec_beyond(vec *a, vec bound)
+static inline uint32_t vec_widen_within(struct vec_range *range, vec a, vec bound)
 {
-    __m256i size = _mm256_and_si256(_mm256_castps_si256(*a), _mm256_set1_epi32(0x7fffffff));
+    __m256i size = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
     vec beyond = _mm256_castsi256_ps(_mm256_cmpgt_epi32(size, _mm256_castps_si256(bound)));
-    *a = _mm256_andnot_ps(beyond, *a);
+    *range = vec_widen(*range, _mm256_andnot_ps(beyond, a));
     return (uint32_t)_mm256_movemask_ps(beyond);
 }
 

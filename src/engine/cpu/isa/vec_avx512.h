@@ -217,12 +217,14 @@ static inline vec vec_larger(vec m, vec a)
     return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(m), _mm512_castps_si512(vec_abs(a))));
 }
 
-/* The lanes of larger magnitude than the bound, as bits; they become zero. */
-static inline uint32_t vec_beyond(vec *a, vec bound)
+/* Widens the range by the lanes whose magnitude is not above the bound; returns the others as bits. */
+static inline uint32_t vec_widen_within(struct vec_range *range, vec a, vec bound)
 {
-    __mmask16 beyond = _mm512_cmpgt_epi32_mask(_mm512_castps_si512(vec_abs(*a)), _mm512_castps_si512(bound));
-    *a = _mm512_maskz_mov_ps(_knot_mask16(beyond), *a);
-    return beyond;
+    __m512i bits = _mm512_castps_si512(a);
+    __mmask16 within = _mm512_cmple_epi32_mask(_mm512_castps_si512(vec_abs(a)), _mm512_castps_si512(bound));
+    range->high = _mm512_mask_max_epi32(range->high, within, range->high, bits);
+    range->low = _mm512_mask_max_epu32(range->low, within, range->low, bits);
+    return (uint16_t)~within;
 }
 
 /* round(a * inverse) - middle: adding 1.5 * 2^23 leaves it in the lowest byte. */

@@ -174,12 +174,11 @@ static inline vec vec_larger(vec m, vec a)
     return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(m), vreinterpretq_u32_f32(vabsq_f32(a))));
 }
 
-static inline uint32_t vec_beyond(vec *a, vec bound)
+static inline uint32_t vec_widen_within(struct vec_range *range, vec a, vec bound)
 {
     const uint32x4_t lane = {1, 2, 4, 8};
-    uint32x4_t bits = vreinterpretq_u32_f32(*a);
-    uint32x4_t beyond = vcgtq_u32(vreinterpretq_u32_f32(vabsq_f32(*a)), vreinterpretq_u32_f32(bound));
-    *a = vreinterpretq_f32_u32(vbicq_u32(bits, beyond));
+    uint32x4_t beyond = vcgtq_u32(vreinterpretq_u32_f32(vabsq_f32(a)), vreinterpretq_u32_f32(bound));
+    *range = vec_widen(*range, vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(a), beyond)));
     return vaddvq_u32(vandq_u32(beyond, lane));
 }
 
