@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,14 @@
 
 /* The errors that pass. The mean was set so that of the ten nearest of 2,000 texts at most one in forty changes, in two
  * widely used models (docs/speed.md): with twice as much it was one in 33. */
-static const double MEAN_MOST = 5e-4, WORST_MOST = 5e-3;
+static const double MEAN_MOST = 4.7e-4, WORST_MOST = 5e-3;
 
 enum {
     TEXT_TOKENS = 96, /* at most, of a text; of a pair twice as many */
-    FIRST_TEXTS = 6,  /* that a product is tried on alone */
-    LAYER_GROUPS = 6, /* layers of more are tried together */
+    FIRST_TEXTS = 6,  /* that prices are found with */
+    SPLITS = 12,      /* of units into halves */
+    UNITS_MOST = ENGINE_PRODUCTS + SPLITS,
+    PARTS_MOST = 4, /* of a batch, each in a thread of its own */
     FILE_MAX_BYTES = 1 << 16,
     NAME_BYTES = 40,
 };
@@ -86,24 +89,38 @@ struct errors {
     double mean, worst;
 };
 
-/* Products of a few layers that are chosen together. */
+/* A product in layers that follow each other: it is chosen in all of them or in none. */
 struct unit {
     uint32_t first, last; /* layers, the last one excluded */
     int product;
-    double price; /* the error of the first texts for each multiplication saved */
+    double error; /* of the first texts, if this unit alone is in int8 */
+    double price; /* the same for each multiplication saved */
+};
+
+/* Texts that follow each other, and who runs them. */
+struct part {
+    struct trial *trial;
+    struct encoder *encoder;
+    uint32_t first, last; /* texts, the last one excluded */
+    float *output;        /* of all texts */
+    pthread_t thread;
+    bool started;
+    enum status status;
+    struct err err;
 };
 
 struct trial {
     const struct model *model;
     struct engine *engine;
-    struct encoder *encoder;
+    struct part parts[PARTS_MOST];
+    uint32_t part_count;
     int32_t *ids;
     uint32_t used; /* of them */
     uint32_t start[TEXTS], length[TEXTS], second[TEXTS];
     float *plain, *output; /* [TEXTS, dim]: without int8, and of the last run */
     double spread;         /* of scores; 0: vectors are compared by their cosine */
     struct engine_int8 *choice;
-    struct unit *units;
+    struct unit units[UNITS_MOST];
     uint32_t unit_count;
 };
 
@@ -199,18 +216,64 @@ static double spread_of(const float *scores, uint32_t rows, uint32_t labels)
     return spread;
 }
 
-/* Runs the first texts. A vector that is not finite is no error here: the errors are then NaN, and pass no bound. */
+static enum status open_parts(struct trial *trial, struct err *err)
+{
+    unsigned threads = engine_default_threads();
+    for (; trial->part_count < PARTS_MOST && trial->part_count < threads; trial->part_count++) {
+        struct part *part = &trial->parts[trial->part_count];
+        TRY(encoder_open(trial->engine, &part->encoder, err));
+        part->trial = trial;
+    }
+    return STATUS_OK;
+}
+
+/* A vector that is not finite is no error here: the errors are then NaN, and pass no bound. */
+static void *run_part(void *context)
+{
+    struct part *part = context;
+    const struct trial *trial = part->trial;
+    uint32_t start[TEXTS], origin = trial->start[part->first];
+    for (uint32_t text = part->first; text < part->last; text++) { start[text] = trial->start[text] - origin; }
+    const struct engine_batch batch = {
+        .rows = part->last - part->first,
+        .extent = (part->last < TEXTS ? trial->start[part->last] : trial->used) - origin,
+        .ids = trial->ids + origin,
+        .start = start + part->first,
+        .length = trial->length + part->first,
+        .output = part->output + (size_t)part->first * trial->model->dim,
+        .second = trial->second + part->first,
+    };
+    part->status = encoder_run(part->encoder, &batch, &part->err);
+    if (part->status == STATUS_NON_FINITE) { part->status = STATUS_OK; }
+    return NULL;
+}
+
+/* Runs the first texts in parts of about as many tokens. */
 static enum status run_texts(struct trial *trial, uint32_t texts, float *output, struct err *err)
 {
-    const struct engine_batch batch = {.rows = texts,
-                                       .extent = texts < TEXTS ? trial->start[texts] : trial->used,
-                                       .ids = trial->ids,
-                                       .start = trial->start,
-                                       .length = trial->length,
-                                       .output = output,
-                                       .second = trial->second};
-    enum status status = encoder_run(trial->encoder, &batch, err);
-    return status == STATUS_NON_FINITE ? STATUS_OK : status;
+    uint32_t tokens = texts < TEXTS ? trial->start[texts] : trial->used, first = 0;
+    for (uint32_t p = 0; p < trial->part_count; p++) {
+        struct part *part = &trial->parts[p];
+        uint32_t end = (uint32_t)((uint64_t)tokens * (p + 1) / trial->part_count), last = first;
+        while (last < texts && (trial->start[last] < end || p + 1 == trial->part_count)) { last++; }
+        part->first = first;
+        part->last = first = last;
+        part->output = output;
+        part->status = STATUS_OK;
+        bool other = part->first < part->last && p + 1 < trial->part_count;
+        part->started = other && pthread_create(&part->thread, NULL, run_part, part) == 0;
+        if (!part->started && part->first < part->last) { run_part(part); }
+    }
+    enum status status = STATUS_OK;
+    for (uint32_t p = 0; p < trial->part_count; p++) {
+        struct part *part = &trial->parts[p];
+        if (part->started) { pthread_join(part->thread, NULL); }
+        if (part->status != STATUS_OK && status == STATUS_OK) {
+            status = part->status;
+            if (err) { *err = part->err; }
+        }
+    }
+    return status;
 }
 
 /* The errors of the first texts with the products of trial->choice in int8. Half the square distance of two vectors of
@@ -232,6 +295,13 @@ static enum status measure_choice(struct trial *trial, uint32_t texts, struct er
     return STATUS_OK;
 }
 
+/* The share of the bounds that the errors take; NaN if they are. */
+static double bound_share(const struct errors *errors)
+{
+    double mean = errors->mean / MEAN_MOST, worst = errors->worst / WORST_MOST;
+    return mean > worst ? mean : worst;
+}
+
 /* False for NaN. */
 static bool errors_pass(const struct errors *errors)
 {
@@ -249,21 +319,7 @@ static void set_unit(const struct trial *trial, const struct unit *unit, bool in
 
 static void set_all(const struct trial *trial, bool in_int8)
 {
-    for (uint32_t i = 0; i < trial->unit_count; i++) { set_unit(trial, &trial->units[i], in_int8); }
-}
-
-static enum status make_units(struct trial *trial, struct err *err)
-{
-    uint32_t layers = trial->model->layer_count, groups = layers < LAYER_GROUPS ? layers : LAYER_GROUPS;
-    trial->units = calloc((size_t)groups * ENGINE_PRODUCTS, sizeof *trial->units);
-    if (!trial->units) { return err_set(err, STATUS_NO_MEMORY, "no memory to try int8"); }
-    for (uint32_t group = 0; group < groups; group++) {
-        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
-            trial->units[trial->unit_count++] =
-                (struct unit){layers * group / groups, layers * (group + 1) / groups, product, 0};
-        }
-    }
-    return STATUS_OK;
+    memset(trial->choice->in_int8, in_int8, trial->choice->layers * sizeof *trial->choice->in_int8);
 }
 
 /* The multiplications of a token in a unit. */
@@ -289,28 +345,91 @@ static int by_price(const void *a, const void *b)
     return isnan(x) || isnan(y) ? isnan(x) - isnan(y) : (x > y) - (x < y);
 }
 
-static enum status price_units(struct trial *trial, struct err *err)
+static void set_error(const struct trial *trial, struct unit *unit, double error)
 {
-    for (uint32_t i = 0; i < trial->unit_count; i++) {
-        struct unit *unit = &trial->units[i];
-        struct errors errors;
-        set_all(trial, false);
-        set_unit(trial, unit, true);
-        TRY(measure_choice(trial, FIRST_TEXTS, &errors, err));
-        unit->price = errors.mean / unit_size(trial, unit);
+    unit->error = error;
+    unit->price = error / unit_size(trial, unit);
+}
+
+/* Tries a unit alone on the first texts. */
+static enum status price_unit(struct trial *trial, struct unit *unit, struct err *err)
+{
+    struct errors errors;
+    set_all(trial, false);
+    set_unit(trial, unit, true);
+    TRY(measure_choice(trial, FIRST_TEXTS, &errors, err));
+    set_error(trial, unit, errors.mean);
+    return STATUS_OK;
+}
+
+/* The number of units to try next, of which `passes` pass and `fails` do not: as many as would reach the bounds if
+ * errors added up as those of `count` units do, which reach this share of the bounds. */
+static uint32_t next_count(const struct trial *trial, uint32_t passes, uint32_t fails, uint32_t count, double share)
+{
+    double reached = 0, sum = 0;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < count; i++) { reached += trial->units[i].error; }
+    if (!isfinite(reached) || !isfinite(share)) { return passes + (fails - passes) / 2; }
+    while (next + 1 < fails && (sum + trial->units[next].error) * share <= reached) {
+        sum += trial->units[next++].error;
+    }
+    return next > passes ? next : passes + 1;
+}
+
+/* The unit of several layers that is best split: the cheapest one of those that will not be taken, or else the dearest
+ * one. Sorts the units; NULL: each has one layer. */
+static struct unit *unit_to_split(struct trial *trial, double share)
+{
+    uint32_t count = trial->unit_count, taken;
+    struct unit *found = NULL;
+    qsort(trial->units, count, sizeof *trial->units, by_price);
+    taken = next_count(trial, 0, count, count, share);
+    for (uint32_t i = 0; i < count; i++) {
+        if (trial->units[i].last - trial->units[i].first == 1) { continue; }
+        found = &trial->units[i];
+        if (i >= taken) { break; }
+    }
+    return found;
+}
+
+/* Splits a unit into halves: the upper one is tried, and the lower one has the rest of its error. */
+static enum status split_unit(struct trial *trial, struct unit *unit, struct err *err)
+{
+    struct unit *upper = &trial->units[trial->unit_count++];
+    *upper = *unit;
+    unit->last = upper->first = unit->first + (unit->last - unit->first) / 2;
+    TRY(price_unit(trial, upper, err));
+    double rest = unit->error - upper->error;
+    set_error(trial, unit, rest < 0 ? 0 : rest); /* NaN stays */
+    return STATUS_OK;
+}
+
+/* Makes units, and finds their prices, layer by layer only where that decides what is taken. All products together
+ * reach this share of the bounds. */
+static enum status price_units(struct trial *trial, double share, struct err *err)
+{
+    struct unit *unit = NULL;
+    for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+        trial->units[product] = (struct unit){0, trial->model->layer_count, product, 0, 0};
+    }
+    trial->unit_count = ENGINE_PRODUCTS;
+    for (uint32_t i = 0; i < ENGINE_PRODUCTS; i++) { TRY(price_unit(trial, &trial->units[i], err)); }
+    while (trial->unit_count < UNITS_MOST && (unit = unit_to_split(trial, share)) != NULL) {
+        TRY(split_unit(trial, unit, err));
     }
     qsort(trial->units, trial->unit_count, sizeof *trial->units, by_price);
     return STATUS_OK;
 }
 
-/* Finds the most units, the cheapest first, with which the whole sample passes. */
+/* Finds the most units, the cheapest first, with which the whole sample passes; with all of them it has the errors
+ * given, which do not pass. */
 static enum status take_units(struct trial *trial, struct errors *errors, struct err *err)
 {
-    uint32_t passes = 0, fails = trial->unit_count;
+    uint32_t passes = 0, fails = trial->unit_count, count = fails;
+    struct errors now = *errors;
     *errors = (struct errors){0, 0};
     while (fails - passes > 1) {
-        uint32_t count = passes + (fails - passes) / 2;
-        struct errors now;
+        count = next_count(trial, passes, fails, count, bound_share(&now));
         for (uint32_t i = 0; i < trial->unit_count; i++) { set_unit(trial, &trial->units[i], i < count); }
         TRY(measure_choice(trial, TEXTS, &now, err));
         *(errors_pass(&now) ? &passes : &fails) = count;
@@ -324,9 +443,8 @@ static enum status run_trial(struct trial *trial, struct err *err)
 {
     struct errors errors;
     TRY(encode_sample(trial, err));
-    TRY(make_units(trial, err));
-    set_all(trial, false);
-    TRY(encoder_open(trial->engine, &trial->encoder, err));
+    TRY(open_parts(trial, err));
+    set_all(trial, false); /* a damaged file may have set some */
     trial->engine->backend->ops->set_int8(trial->engine->backend,
                                           (const bool(*)[ENGINE_PRODUCTS])trial->choice->in_int8);
     TRY(run_texts(trial, TEXTS, trial->plain, err));
@@ -336,7 +454,7 @@ static enum status run_trial(struct trial *trial, struct err *err)
     set_all(trial, true);
     TRY(measure_choice(trial, TEXTS, &errors, err));
     if (!errors_pass(&errors)) {
-        TRY(price_units(trial, err));
+        TRY(price_units(trial, bound_share(&errors), err));
         TRY(take_units(trial, &errors, err));
     }
     trial->choice->mean_error = errors.mean;
@@ -355,11 +473,10 @@ static enum status try_int8(const struct backend_ops *ops, const struct model *m
     asked.int8 = NULL;
     TRY(engine_open_with(ops, &again, &asked, &trial.engine, err));
     enum status status = run_trial(&trial, err);
-    encoder_close(trial.encoder);
+    for (uint32_t part = 0; part < PARTS_MOST; part++) { encoder_close(trial.parts[part].encoder); }
     engine_close(trial.engine);
     free(trial.ids);
     free(trial.plain);
-    free(trial.units);
     return status;
 }
 

@@ -3,16 +3,16 @@
  * Each product in int8 adds its rounding to the model's, how much depends on the weights. So a small sample of texts in
  * several languages and scripts goes through the whole model, as requests do: tokenised by its tokenizer with its
  * prompt, or as pairs, and through its modules or its head. If their vectors are not near enough with all products in
- * int8, each product is tried alone, and those that save the most multiplications for their error are taken while the
- * bound holds. */
+ * int8, each product is tried alone, in all layers and then, where that decides what is taken, in fewer. Those that
+ * save the most multiplications for their error are taken while the bound holds. */
 #ifndef ENGINE_INT8_CHOICE_H
 #define ENGINE_INT8_CHOICE_H
 
 #include "engine/backend.h"
 
-/* Makes the choice, or reads it from the folder options->cache_path, where it is kept: it takes about a second, more
- * for models of many large layers. With PRECISION_INT8_ALL it is all products, and nothing is measured. Owns: the
- * caller frees out->in_int8. Errors: those of opening and running an engine. Thread: any. */
+/* Makes the choice, or reads it from the folder options->cache_path, where it is kept: it takes a second or a few of
+ * processor time, shared by some threads. With PRECISION_INT8_ALL it is all products, and nothing is measured. Owns:
+ * the caller frees out->in_int8. Errors: those of opening and running an engine. Thread: any. */
 MUST_CHECK enum status int8_choose(const struct backend_ops *ops, const struct model *model,
                                    const struct engine_options *options, struct engine_int8 *out, struct err *err);
 
