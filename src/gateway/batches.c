@@ -231,7 +231,7 @@ static void upload_file(struct ask *ask)
     struct multipart_part part, file = {.begin = 1};
     struct err err;
     enum status status = STATUS_OK;
-    bool more = true, found = false;
+    bool more = true, found = false, told = false;
     char purpose[32] = "";
     if (ask->file < 0 || !multipart_open(&multipart, ask->type, ask->file, ask->length)) {
         refuse(ask, FAULT_BAD_REQUEST, NULL, "a file comes as multipart/form-data with a boundary");
@@ -239,7 +239,7 @@ static void upload_file(struct ask *ask)
     }
     while (status == STATUS_OK && (status = multipart_next(&multipart, &part, &more, &err)) == STATUS_OK && more) {
         bool is_file = strcmp(part.name, "file") == 0, is_purpose = strcmp(part.name, "purpose") == 0;
-        if ((is_file && found) || (is_purpose && purpose[0] != '\0')) {
+        if ((is_file && found) || (is_purpose && told)) { /* so there are at most two parts, each read once */
             status = err_set(&err, STATUS_BAD_INPUT, "%s is there twice", part.name);
         } else if (!is_file && !is_purpose) {
             refuse(ask, FAULT_BAD_REQUEST, NULL, "%.40s is not supported here", part.name);
@@ -247,7 +247,9 @@ static void upload_file(struct ask *ask)
         } else if (is_file) {
             file = part;
             found = true;
-        } else if (part.end - part.begin < sizeof purpose) {
+        } else {
+            told = true;
+            if (part.end - part.begin >= sizeof purpose) { continue; }
             ssize_t got = pread(ask->file, purpose, (size_t)(part.end - part.begin), (off_t)part.begin);
             purpose[got > 0 ? got : 0] = '\0';
         }
@@ -266,23 +268,29 @@ static void upload_file(struct ask *ask)
 static void send_content(struct ask *ask, const char *id)
 {
     char path[STORE_PATH_MAX];
-    struct stat info;
+    struct stat info = {0};
     struct buffer object = {0};
     struct err err;
-    if (put_object(ask, id, &object, &err) == STATUS_OK) {
-        store_path_of(folder_of(ask), "files", id, "", path);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 0) {
-            ask->reply.file = fd;
-            ask->reply.file_length = (uint64_t)info.st_size;
-        } else if (fd >= 0) {
-            close(fd);
-        }
-        ask->reply.type = "application/octet-stream";
-    } else {
-        refuse(ask, FAULT_NOT_FOUND, "id", "there is no file '%s'", id);
-    }
+    int fd = -1;
+    enum status status = put_object(ask, id, &object, &err);
     buffer_free(&object);
+    store_path_of(folder_of(ask), "files", id, "", path);
+    if (status == STATUS_OK && ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 || fstat(fd, &info) != 0)) {
+        status = err_set_errno(&err, "cannot open %s", path);
+    }
+    if (status == STATUS_OK) {
+        ask->reply.type = "application/octet-stream";
+    } else if (status == STATUS_NOT_FOUND) {
+        refuse(ask, FAULT_NOT_FOUND, "id", "there is no file '%s'", id);
+    } else {
+        answer_trouble(ask, &err);
+    }
+    if (status == STATUS_OK && info.st_size > 0) {
+        ask->reply.file = fd;
+        ask->reply.file_length = (uint64_t)info.st_size;
+    } else if (fd >= 0) {
+        close(fd);
+    }
 }
 
 static void delete_file(struct ask *ask, const char *id)

@@ -80,6 +80,13 @@ class Api(BatchesCase):
         self.assertEqual((refused.status, refused.json["error"]["param"]), (400, "input_file_id"))
         self.assertEqual(self.outputs(self.end(batch)), self.wanted(content))
 
+    def test_content_that_cannot_be_read_is_not_an_empty_file(self):
+        file = self.upload(lines(3)).json["id"]
+        os.rename(self.path("data", "files", file), self.path("aside"))
+        self.assertEqual(self.ask("GET", f"/v1/files/{file}/content").status, 404)
+        os.symlink(file, self.path("data", "files", file))
+        self.assertEqual(self.ask("GET", f"/v1/files/{file}/content").status, 503)
+
     def test_files_that_are_no_batch(self):
         one = request("a", "hello")
         for content, code, line in ((b"", "empty_file", None), (b"\n \n", "empty_file", None), ((one + "\n" + one).encode(), "duplicate_custom_id", 2),
@@ -121,6 +128,7 @@ class Api(BatchesCase):
         for body, headers in ((b"", good), (b"junk" + purpose + file + b"--b--\r\n", good), (purpose + file + b"--b--\r\nmore", good),
                               (purpose + file, good), (purpose + b"--b\r\n" + head + b"content", good), (purpose + b"--b--\r\n", good),
                               (file + b"--b--\r\n", good), (purpose + file + file + b"--b--\r\n", good), (purpose * 2 + file + b"--b--\r\n", good),
+                              (purpose.replace(b"batch", b"") * 100000 + purpose + file + b"--b--\r\n", good),
                               (purpose.replace(b"batch", b"assistants") + file + b"--b--\r\n", good), (purpose + b"--b\r\n\r\ncontent\r\n--b--\r\n", good),
                               (purpose + b"--b\r\nContent-Disposition: form-data; name=file\r\n\r\nx\r\n--b--\r\n", good),
                               (purpose + b"--b\r\n" + b"X: " + b"y" * 5000 + b"\r\n" + head + b"x\r\n--b--\r\n", good),
