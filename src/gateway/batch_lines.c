@@ -363,6 +363,7 @@ static enum status note_lines(struct reader *reader, struct batch_findings *out,
         TRY(next_line(reader, &record, err));
         if (!record.bytes) { return STATUS_OK; }
         out->lines++;
+        if (out->most_lines > 0 && out->lines > out->most_lines) { return STATUS_OK; }
         if (record.too_large || !json_valid(record.bytes, record.length)) { continue; } /* the job says so */
         const char *twice = find_members(record.bytes, record.length, found);
         if (twice || !read_custom_id(found, id)) { continue; }
@@ -395,11 +396,12 @@ static void note_twice(struct batch_findings *out, uint64_t line, uint64_t first
     }
 }
 
-enum status batch_lines_check(const char *path, size_t most_bytes, struct batch_findings *out, struct err *err)
+enum status batch_lines_check(const char *path, size_t line_bytes, struct batch_findings *out, struct err *err)
 {
     struct reader reader = {0};
     struct buffer all = {0}, id = {0};
-    TRY(reader_open(&reader, path, most_bytes, NULL, err));
+    TRY(reader_open(&reader, path, line_bytes, NULL, err));
+    reader.most = out->most_bytes;
     enum status status = note_lines(&reader, out, &all, &id, err);
     reader_close(&reader);
     struct seen *seen = (struct seen *)(void *)all.data;

@@ -38,18 +38,19 @@ void batch_lines_free(struct batch_lines *lines);
 /* The number of lines of a file; 0 if there is none. */
 uint64_t batch_lines_count(const char *path);
 
-/* The result of batch_lines_check. Zero-initialise; buffer_free ends the buffers. */
+/* Bounds of batch_lines_check, and its result. Zero-initialise; buffer_free ends the buffers. */
 struct batch_findings {
-    uint64_t lines;
-    char model[256];      /* the first that a body names; "": none */
+    uint64_t most_lines, most_bytes; /* of a file, unpacked; 0: no bound. A small file can unpack to any size */
+    uint64_t lines;                  /* most_lines + 1 if there are more; then nothing was looked for after them */
+    char model[256];                 /* the first that a body names; "": none */
     uint64_t twice;       /* lines with the custom_id of an earlier one, whose answers nobody could tell apart */
     struct buffer shown;  /* the first of them, for people: 7 (as line 3), … */
     struct buffer errors; /* and as errors of the Batch API: JSON objects with commas between them */
 };
 
-/* Reads a whole file. A line is read up to `most_bytes`. Errors: those of stream_open and stream_read;
- * STATUS_NO_MEMORY. */
-MUST_CHECK enum status batch_lines_check(const char *path, size_t most_bytes, struct batch_findings *out,
+/* Reads a whole file. A line is read up to `line_bytes`. Errors: those of stream_open and stream_read; STATUS_BAD_INPUT
+ * for a file with more than most_bytes; STATUS_NO_MEMORY. */
+MUST_CHECK enum status batch_lines_check(const char *path, size_t line_bytes, struct batch_findings *out,
                                          struct err *err);
 
 /* Appends lines to the open file `fd` for the requests of `path` but for the first `skip`: errors with this code and

@@ -22,9 +22,19 @@
 #include "bulk/remote.h"
 #include "gateway/batch_lines.h"
 #include "gateway/batch_store.h"
+#include "gateway/batches.h"
 #include "redis/client.h"
 
-enum { LINES_MAX = 50000, TEXT_BYTES = 1 << 20, LOOK_AHEAD = 4096, CONNECT_MS = 5000, LOOK_MS = 1000, SHOW_MS = 1000 };
+/* UNPACKED_MAX: eight times the largest file. A small one that is compressed could unpack to any size. */
+enum {
+    LINES_MAX = 50000,
+    UNPACKED_MAX = 8 * BATCHES_FILE_BYTES,
+    TEXT_BYTES = 1 << 20,
+    LOOK_AHEAD = 4096,
+    CONNECT_MS = 5000,
+    LOOK_MS = 1000,
+    SHOW_MS = 1000
+};
 
 /* A batch that this thread runs. */
 struct run {
@@ -89,7 +99,7 @@ static void set_error(struct stored_batch *batch, const char *code, const char *
 
 static enum status validate(struct run *run, struct err *err)
 {
-    struct batch_findings findings = {0};
+    struct batch_findings findings = {.most_lines = LINES_MAX, .most_bytes = UNPACKED_MAX};
     struct stored_batch *batch = &run->batch;
     enum status status = batch_lines_check(run->input, record_bytes(), &findings, err);
     if (status == STATUS_OK) {
@@ -99,8 +109,7 @@ static enum status validate(struct run *run, struct err *err)
         if (findings.lines == 0) {
             set_error(batch, "empty_file", "the input file has no request");
         } else if (findings.lines > LINES_MAX) {
-            snprintf(message, sizeof message, "the input file has %" PRIu64 " requests, and at most %d are allowed",
-                     findings.lines, (int)LINES_MAX);
+            snprintf(message, sizeof message, "the input file has more than %d requests", (int)LINES_MAX);
             set_error(batch, "too_many_requests", message);
         } else if (findings.twice > 0) {
             batch->errors.length = 0;
@@ -512,7 +521,12 @@ static enum status run_steps(struct run *run, struct err *err)
     struct stored_batch *batch = &run->batch;
     enum status status = name_output(run, &output, err);
     bool cancelled = batch->status == BATCH_CANCELLING;
-    if (status == STATUS_OK && batch->status == BATCH_VALIDATING) { status = validate(run, err); }
+    /* Also if it is cancelled: what ends it early must be able to read its lines. */
+    bool validated = batch->at[BATCH_IN_PROGRESS] > 0;
+    if (status == STATUS_OK && (batch->status == BATCH_VALIDATING || (cancelled && !validated))) {
+        status = validate(run, err);
+        cancelled = false;
+    }
     if (status == STATUS_OK && (batch->status == BATCH_IN_PROGRESS || cancelled)) {
         status = compute_awake(run, &output, err);
     }

@@ -2,6 +2,7 @@
 # ctest: threads
 # ctest-cost: 30
 
+import gzip
 import json
 import os
 import signal
@@ -96,6 +97,11 @@ class Api(BatchesCase):
             error = batch["errors"]["data"][0]
             self.assertEqual((list(sorted(error)), error["code"], error["line"]), (["code", "line", "message", "param"], code, line))
             self.assertEqual((batch["output_file_id"], batch["error_file_id"], batch["in_progress_at"]), (None, None, None))
+        bomb = gzip.compress(b"x" * (16 << 20)) * 101
+        for content, words in ((bomb, "when it is unpacked"), (gzip.compress(one.encode())[:-9], "ends early")):
+            batch = self.end(self.begin(content), "failed")
+            self.assertEqual(batch["errors"]["data"][0]["code"], "invalid_file")
+            self.assertIn(words, batch["errors"]["data"][0]["message"])
         self.assertEqual(self.left(), [])
         batch = self.end(self.begin(b"{broken\n" + b"\xff\xfe\n" + one.encode()))
         self.assertEqual(batch["request_counts"], {"total": 3, "completed": 1, "failed": 2})
@@ -166,6 +172,22 @@ class Ends(BatchesCase):
         self.assertIsNotNone(ended["cancelling_at"])
         self.assertEqual(set(self.check_lines(ended, content)), {"batch_cancelled"})
         self.assertEqual(self.ask("POST", f"/v1/batches/{batch}/cancel").status, 400)
+        self.assertEqual(self.left(), [])
+
+    def test_cancelled_before_its_file_was_found_to_be_broken(self):
+        """It fails; nothing could give each of its requests a line."""
+        self.start_with_data()
+        file = self.upload(gzip.compress(lines(40))[:-9]).json["id"]
+        batch = self.create(file).json["id"]
+        made = self.end(batch, "failed")
+        self.gateway.kill()
+        path = self.path("data", "batches", batch)
+        for ending in (".lock", ".cancel"):
+            self.write(path + ending, b"")
+        os.link(self.path("data", "files", file), path + ".input")
+        self.write(path + ".json", json.dumps({**made, "status": "validating", "failed_at": None, "errors": None}).encode())
+        self.start_with_data()
+        self.assertIn("ends early", self.end(batch, "failed")["errors"]["data"][0]["message"])
         self.assertEqual(self.left(), [])
 
     def test_cancelled_while_it_runs(self):

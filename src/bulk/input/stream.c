@@ -204,7 +204,12 @@ enum status reader_more(struct reader *reader, struct err *err)
         return err_prefix(err, "line %llu", (unsigned long long)reader->line + 1);
     }
     reader->buffer.length += got;
+    reader->got += got;
     reader->ended = got == 0;
+    if (reader->most > 0 && reader->got > reader->most) {
+        return err_set(err, STATUS_BAD_INPUT, "%s has more than %llu bytes when it is unpacked",
+                       stream_name(reader->stream), (unsigned long long)reader->most);
+    }
     if (!reader->begun && (reader->ended || reader->buffer.length >= 3)) {
         reader->begun = true;
         bool mark = reader->buffer.length >= 3 && memcmp(reader->buffer.data, "\xef\xbb\xbf", 3) == 0;

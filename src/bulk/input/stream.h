@@ -38,6 +38,8 @@ struct reader {
     struct buffer buffer;
     size_t at;     /* the buffer was given out up to here */
     size_t limit;  /* of a record, in bytes */
+    uint64_t most; /* unpacked bytes of the whole file; 0: no bound. The caller sets it after reader_open */
+    uint64_t got;  /* of those, so far */
     uint64_t line; /* lines before `at` */
     bool begun, ended;
     bool whole; /* reader_whole has given out the rest */
@@ -60,7 +62,7 @@ MUST_CHECK enum status reader_open(struct reader *reader, const char *path, size
 void reader_close(struct reader *reader);
 
 /* The next line, without its line feed or CR LF; the last one needs none. Errors: those of stream_read, with the line
- * before the message. */
+ * before the message; STATUS_BAD_INPUT for a file with more than `most` bytes. */
 MUST_CHECK enum status reader_line(struct reader *reader, struct record *out, struct err *err);
 
 /* reader_line, but a line that is too long or not UTF-8 is STATUS_BAD_INPUT naming file and line. */
