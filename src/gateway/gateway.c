@@ -185,13 +185,14 @@ static bool take_result(struct part *part, const struct resp_value *fields, stru
 {
     struct exchange *exchange = part->exchange;
     uint64_t tokens, dim, count;
+    char model[sizeof exchange->model];
     (void)json_member_number(info.bytes, info.length, "tokens", &tokens);
     (void)json_member_number(info.bytes, info.length, "count", &count);
     exchange->tokens += tokens;
-    if (exchange->model[0] == '\0') {
-        (void)json_member_text(info.bytes, info.length, "model", exchange->model, sizeof exchange->model);
-    }
-    if (count != part->count) { return false; }
+    (void)json_member_text(info.bytes, info.length, "model", model, sizeof model);
+    if (exchange->model[0] == '\0') { memcpy(exchange->model, model, sizeof model); }
+    /* Vectors of two models cannot be compared: a queue may get another one between two parts. */
+    if (count != part->count || strcmp(exchange->model, model) != 0) { return false; }
     switch (exchange->call.task) {
     case TASK_EMBED:
         (void)json_member_number(info.bytes, info.length, "dim", &dim);
@@ -456,7 +457,8 @@ static bool send_parts(struct exchange *exchange, const struct wishes *wishes, s
         }
         buffer_append(&inputs, "]", 1);
         fill_fields(exchange, wishes, &inputs, &fields);
-        snprintf(id, sizeof id, exchange->part_count > 1 ? "%s.%u" : "%s", exchange->id, i);
+        /* With an Idempotency-Key these may be ids of an earlier call, when the queue had other limits. */
+        snprintf(id, sizeof id, exchange->part_count > 1 ? "%s.%u.%u" : "%s", exchange->id, part->first, part->count);
         struct producer_order order = {.class = wishes->class,
                                        .id = id,
                                        .kept = exchange->kept,
@@ -690,6 +692,7 @@ static bool ask_job(struct exchange *exchange, const struct http_request *reques
         exchange->part_count = exchange->open_parts = 1;
         exchange->parts[0].exchange = exchange;
         struct producer_order order = {.id = exchange->id,
+                                       .name = name,
                                        .kept = true,
                                        .timeout_ms = 1000ull * (wait_s < WAIT_MOST_S ? wait_s : WAIT_MOST_S),
                                        .context = exchange->parts,

@@ -278,7 +278,7 @@ static bool is_answer(const struct producer_request *request, const struct resp_
     struct entry_id its, ours;
     const struct resp_value *status = resp_field(reply, "status"), *info = resp_field(reply, "info");
     if (!status || !info || !info->bytes) { return false; }
-    if (!request->kept || request->command.words == 0 || resp_equals(status, "done")) { return true; }
+    if (!request->kept || resp_equals(status, "done")) { return true; }
     if (!json_member_text(info->bytes, info->length, "entry", entry, sizeof entry) ||
         !request_name_parse(entry, strlen(entry), &class, &its) ||
         !request_name_parse(request->name, strlen(request->name), &class, &ours)) {
@@ -623,6 +623,7 @@ enum status producer_send(struct producer *producer, const struct producer_order
     request->kept = order->kept;
     request->deadline_ms = clock_now_ms() + order->timeout_ms + (order->count > 0 ? GRACE_MS : 0);
     snprintf(request->id, sizeof request->id, "%s", order->id);
+    if (order->name) { snprintf(request->name, sizeof request->name, "%s", order->name); }
     request->hash = XXH3_64bits(request->id, strlen(request->id));
     struct command *command = &request->command;
     if (order->count > 0) {

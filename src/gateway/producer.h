@@ -54,7 +54,8 @@ struct producer_reply {
 /* A request to be sent. Everything is copied. */
 struct producer_order {
     enum request_class class;
-    const char *id; /* 1 to REQUEST_ID_MAX bytes */
+    const char *id;   /* 1 to REQUEST_ID_MAX bytes */
+    const char *name; /* of an entry that is only waited for; NULL: there is none yet */
     /* False: nobody else has this id, which begins with the producer's name and a dash. Its reply is unlinked once it
      * was read. True: an earlier request may have had it; if that has a result, it is the answer. The reply stays. */
     bool kept;

@@ -110,10 +110,10 @@ class Requests(GatewayCase):
         super().setUp()
         self.start_gateway()
 
-    def done(self, entry, vector=(1.0, 2.0), model="m"):
+    def done(self, entry, vector=(1.0, 2.0), model="m", **info):
         count = len(json.loads(entry["inputs"]))
         self.reply(entry, status="done", embedding=struct.pack(f"<{len(vector)}f", *vector) * count,
-                   info={"dim": len(vector), "count": count, "tokens": 3, "model": model})
+                   info={"dim": len(vector), "count": count, "tokens": 3, "model": model, **info})
 
     def test_fields_of_a_request(self):
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -208,8 +208,40 @@ class Requests(GatewayCase):
         self.assertEqual(answer["usage"]["total_tokens"], 6)
         connection.close()
 
-    def knows_the_limit(self):
-        """Whether a call of three texts becomes two requests. It is answered, so that nothing of it comes later."""
+    def test_parts_of_two_models_are_not_joined(self):
+        self.test_parts_are_joined_in_their_order()
+        self.client.delete(self.sender.stream)
+        connection = self.send("POST", "/v1/embeddings", {"input": ["a", "b", "c"]})
+        for entry, model in zip(self.wait_entries(2), ("m", "n")):
+            self.done(entry, model=model)
+        self.assertEqual(connection.getresponse().status, 500)
+        connection.close()
+
+    def test_a_key_whose_call_is_divided_otherwise_now(self):
+        """The reply of c and d is not taken for that of d and e, though both are of the second part."""
+        self.test_parts_are_joined_in_their_order()
+        self.client.delete(self.sender.stream)
+        body, key = {"input": list("abcde")}, {"Idempotency-Key": "k"}
+        connection = self.send("POST", "/v1/embeddings", body, key)
+        first, second, _ = self.wait_entries(3)
+        self.assertEqual(second["inputs"], '["c","d"]')
+        name = self.client.xrange(self.sender.stream)[0][0].decode()
+        self.done(second, (7.0, 8.0))
+        self.reply(first, status="error", code="internal", message="broken", info={"entry": name})
+        self.assertEqual(connection.getresponse().status, 500)
+        connection.close()
+        self.client.delete(self.sender.stream)
+        self.client.hset(self.sender.key("meta"), mapping={"max_inputs": 3})
+        self.wait_until(lambda: self.knows_the_limit(requests=1), "the limits to be known")
+        connection = self.send("POST", "/v1/embeddings", body, key)
+        for entry in self.wait_entries(2):
+            self.done(entry)
+        answer = json.loads(connection.getresponse().read())
+        self.assertEqual([item["embedding"] for item in answer["data"]], [[1, 2]] * 5)
+        connection.close()
+
+    def knows_the_limit(self, requests=2):
+        """Whether a call of three texts becomes that number of requests. It is answered, so that nothing of it comes later."""
         connection = self.send("POST", "/v1/embeddings", {"input": ["a", "b", "c"]})
         self.wait_until(lambda: sum(len(json.loads(entry["inputs"])) for entry in self.entries()) == 3, "the three texts")
         entries = self.entries()
@@ -218,7 +250,7 @@ class Requests(GatewayCase):
         self.assertEqual(connection.getresponse().status, 200)
         connection.close()
         self.client.delete(self.sender.stream)
-        return len(entries) == 2
+        return len(entries) == requests
 
     def test_one_failed_part_cancels_the_others(self):
         self.test_parts_are_joined_in_their_order()
@@ -241,8 +273,25 @@ class Requests(GatewayCase):
         deleted = self.ask("DELETE", answer.headers["location"])
         self.assertEqual((deleted.status, deleted.json["status"]), (202, "cancelling"))
         self.wait_until(lambda: self.client.xlen(self.sender.key("control")) == 1, "the cancel")
-        self.reply(entry, status="cancelled", info={"meta": entry["meta"]})
+        name = answer.headers["location"].split("/")[4]
+        self.reply(entry, status="cancelled", info={"meta": entry["meta"], "entry": name})
         self.assertEqual(self.ask("GET", answer.headers["location"]).status, 410)
+
+    def test_an_error_of_an_earlier_call_does_not_answer_the_job_of_a_later_one(self):
+        headers = {"Prefer": "respond-async", "Idempotency-Key": "k"}
+        locations = []
+        for count in (1, 2):
+            answer = self.ask("POST", "/v1/embeddings", {"input": "a"}, headers)
+            self.assertEqual(answer.status, 202)
+            locations.append(answer.headers["location"])
+            entry = self.wait_entries(count)[-1]
+            if count == 1:
+                self.reply(entry, status="error", code="internal", message="broken", info={"meta": entry["meta"], "entry": locations[0].split("/")[4]})
+                self.assertEqual(self.ask("GET", locations[0]).status, 500)
+        self.assertEqual(self.ask("GET", locations[0]).status, 500)
+        self.assertEqual(self.ask("GET", locations[1]).status, 202)
+        self.done(entry, meta=entry["meta"])
+        self.assertEqual([self.ask("GET", location).status for location in locations], [200, 200])
 
     def test_health_without_workers(self):
         self.assertEqual(self.ask("GET", "/health").status, 503)
