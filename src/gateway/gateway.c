@@ -557,6 +557,7 @@ static void refuse_request(void *context, const struct http_route *route, int st
                            : status >= 500                  ? FAULT_UNAVAILABLE
                                                             : FAULT_BAD_REQUEST;
     fault_set(&fault, dialect, kind, NULL, "%s", error);
+    fault.retry_after_ms = status == 503 ? AWAY_RETRY_MS : 0;
     fill_fault(context, dialect, &fault, reply);
     reply->status = status;
 }

@@ -474,8 +474,10 @@ static void answer_client(struct client *client)
     if (client->route->answer(client->http->options.context, request, &reply) == HTTP_NOW) {
         send_reply(client, &reply);
     } else {
+        size_t held = client->held; /* the route has a copy of the body now, until it answers */
         http_reply_free(&reply);
         forget_request(client);
+        set_held(client, held);
         client->stage = WAITING;
     }
 }

@@ -26,8 +26,8 @@ struct http_limits {
     unsigned connections; /* open at a time; further ones are closed at once. Fewer where the limit of the process for
                            * open files cannot be raised that far */
     size_t body_bytes;    /* of a request */
-    size_t memory_bytes;  /* of all bodies that are not read whole, by us or by their clients; above it requests with a
-                           * body get a 503. 0: no bound */
+    size_t memory_bytes;  /* of all bodies: of requests until they are answered, and of answers until their clients have
+                           * read them; above it requests with a body get a 503. 0: no bound */
     uint64_t file_bytes;  /* of a request whose body goes into a file */
     unsigned receive_ms;  /* for a request to arrive, and for an answer to be read; each 64 KiB begin it anew */
     unsigned answer_ms;   /* for a later answer to be made; then the client gets a 504 */

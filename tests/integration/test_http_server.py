@@ -246,7 +246,8 @@ class HttpServer(unittest.TestCase):
         self.assertEqual(self.state()["in_flight"], 1)
 
     def test_bodies_share_a_bounded_memory(self):
-        """Bodies that have not arrived whole and answers that nobody reads count; an end of a connection gives back."""
+        """Bodies that have not arrived whole, those of requests that wait for their answer, and answers that nobody reads
+        count; an end of a connection gives back."""
         self.serve(body=1 << 20, memory=2 << 20)
         part = f"{HEAD}Content-Length: {1 << 20}\r\n\r\n" + "x" * ((1 << 20) - 1)
         slow = [self.peer().send(part) for _ in range(2)]
@@ -259,6 +260,17 @@ class HttpServer(unittest.TestCase):
         wait_until(lambda: self.ask(f"{HEAD}Content-Length: 10\r\n\r\n0123456789")[0] == 503, "the answer to count")
         self.assertEqual(len(unread.answer()[2]), 30 << 20)
         self.assertEqual(self.ask(f"{HEAD}Content-Length: 10\r\n\r\n0123456789")[0], 200)
+        large = f"POST /later HTTP/1.1\r\nHost: h\r\nContent-Length: {1 << 20}\r\n\r\n" + "x" * (1 << 20)
+        waiting = [self.peer().send(large) for _ in range(2)]
+        self.wait_state(waiting=2)
+        self.assertEqual(self.ask(f"{HEAD}Content-Length: 10\r\n\r\n0123456789")[0], 503)
+        waiting[0].close()
+        self.wait_state(gone=1)
+        self.assertEqual(self.ask(f"{HEAD}Content-Length: 10\r\n\r\n0123456789")[0], 200)
+        self.ask("POST /release HTTP/1.1\r\nHost: h\r\n\r\n")
+        self.assertEqual(waiting[1].answer()[2], b"released")
+        self.assertEqual(self.ask(f"{HEAD}Content-Length: 1500000\r\n\r\n")[0], 413)
+        self.assertEqual(self.ask(f"{HEAD}Content-Length: {1 << 20}\r\n\r\n" + "x" * (1 << 20))[0], 200)
 
     def test_bodies_that_go_through_files(self):
         self.serve()
