@@ -141,7 +141,9 @@ enum status file_write_durably(const char *path, const struct buffer *text, stru
     if (status == STATUS_OK && fsync(fd) != 0) { status = err_set_errno(err, "cannot write %s", beside); }
     close(fd);
     if (status == STATUS_OK && rename(beside, path) != 0) { status = err_set_errno(err, "cannot write %s", path); }
-    return status == STATUS_OK ? file_sync_folder(path, err) : status;
+    if (status == STATUS_OK) { return file_sync_folder(path, err); }
+    (void)unlink(beside);
+    return status;
 }
 
 void cache_directory(const char *chosen, char *out)

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/embed_job.h"
 #include "gateway/batch_lines.h"
@@ -46,9 +47,13 @@ static void print_result(const struct embed_job *job, const struct job_result *r
     const struct job_progress *end = &result->progress;
     if (!result->finished && !result->before) { return; }
     unsigned long long requests = end->documents;
-    unsigned long long failed = end->failed > 0 ? batch_lines_count(job->output.failures) : 0;
+    uint64_t failed = 0;
+    struct err err;
+    if (end->failed > 0 && batch_lines_count(job->output.failures, &failed, &err) != STATUS_OK) {
+        log_warn("failed_lines_not_counted", log_str("error", err.message));
+    }
     fprintf(stderr, "%s%s: %llu requests, %llu completed, %llu failed", job->output.path,
-            result->before ? " is finished already" : "", requests, requests - failed, failed);
+            result->before ? " is finished already" : "", requests, requests - failed, (unsigned long long)failed);
     if (failed > 0) { fprintf(stderr, " (%s)", job->output.failures); }
     fprintf(stderr, "; %llu texts, %llu computed now, %llu copied from equal texts\n", (unsigned long long)end->rows,
             (unsigned long long)end->computed_here, (unsigned long long)end->copied);

@@ -286,10 +286,12 @@ static void write_line(void *context, const struct record_result *result, struct
     bool failed = document->code != ROW_OK || result->code != ROW_OK;
     struct buffer *to = failed ? failures : good;
     struct line_head head;
-    if (!lines->begun) { /* files end where the earlier run left off, and lines are in order */
+    if (!lines->begun) {    /* files end where the earlier run left off, and lines are in order */
+        struct err ignored; /* these counts are only shown, while the job runs */
         lines->begun = true;
-        lines->failed = lines->failures_path ? batch_lines_count(lines->failures_path) : 0;
-        lines->answered = lines->failures_path ? document->number - lines->failed : 0;
+        bool counted =
+            lines->failures_path && batch_lines_count(lines->failures_path, &lines->failed, &ignored) == STATUS_OK;
+        lines->answered = counted ? document->number - lines->failed : 0;
     }
     lines->failed += failed;
     lines->answered += !failed;
@@ -422,16 +424,16 @@ enum status batch_lines_check(const char *path, size_t line_bytes, struct batch_
     return status;
 }
 
-uint64_t batch_lines_count(const char *path)
+enum status batch_lines_count(const char *path, uint64_t *lines, struct err *err)
 {
     struct reader reader = {0};
     struct record record;
-    struct err ignored;
-    uint64_t lines = 0;
-    if (reader_open(&reader, path, 1 << 16, NULL, &ignored) != STATUS_OK) { return 0; }
-    while (reader_line(&reader, &record, &ignored) == STATUS_OK && record.bytes) { lines++; }
+    *lines = 0;
+    enum status status = reader_open(&reader, path, 1 << 16, NULL, err);
+    if (status != STATUS_OK) { return status == STATUS_NOT_FOUND ? STATUS_OK : status; }
+    while ((status = reader_line(&reader, &record, err)) == STATUS_OK && record.bytes) { ++*lines; }
     reader_close(&reader);
-    return lines;
+    return status;
 }
 
 /* --- The end of a batch whose time is over --- */

@@ -35,8 +35,8 @@ struct records batch_lines_records(struct batch_lines *lines);
 /* Frees the buffers. */
 void batch_lines_free(struct batch_lines *lines);
 
-/* The number of lines of a file; 0 if there is none. */
-uint64_t batch_lines_count(const char *path);
+/* Counts the lines of a file; 0 if there is none. Errors: those of stream_open and stream_read. */
+MUST_CHECK enum status batch_lines_count(const char *path, uint64_t *lines, struct err *err);
 
 /* Bounds of batch_lines_check, and its result. Zero-initialise; buffer_free ends the buffers. */
 struct batch_findings {

@@ -369,20 +369,23 @@ static enum status abandon(struct run *run, const struct output *output, const c
     char path[STORE_PATH_MAX];
     enum batch_status next = next_status(&run->batch);
     struct batch_lines lines = {.model = "", .dim = UINT32_MAX, .max_text_bytes = TEXT_BYTES, .any_model = true};
-    uint64_t done = batch_lines_count(output->path) + batch_lines_count(output->failures);
+    uint64_t answered, failed; /* a request has a line in one of the files, and gets no second one */
     int fd;
+    TRY(batch_lines_count(output->path, &answered, err));
+    TRY(batch_lines_count(output->failures, &failed, err));
     path_of(run, ".abandoned", path);
     TRY(file_make(path, O_WRONLY | O_TRUNC, &fd, err));
     enum status status = copy_file(output->failures, fd, err);
     if (status == STATUS_OK) {
-        status = batch_lines_abandon(&lines, run->input, record_bytes(), done, reasons[next].code,
+        status = batch_lines_abandon(&lines, run->input, record_bytes(), answered + failed, reasons[next].code,
                                      reasons[next].message, fd, err);
     }
     if (status == STATUS_OK && fsync(fd) != 0) { status = err_set_errno(err, "cannot write %s", path); }
     close(fd);
     batch_lines_free(&lines);
     if (status == STATUS_OK && rename(path, target) != 0) { status = err_set_errno(err, "cannot write %s", target); }
-    return status;
+    /* The output is moved next: without it a new list would have its requests, too. */
+    return status == STATUS_OK ? file_sync_folder(target, err) : status;
 }
 
 /* Moves an output to the files, if it has a line, and says so in its object. Sets `id` and the number of lines. */
@@ -394,12 +397,15 @@ static enum status publish_file(const struct run *run, const char *from, const c
     snprintf(id, STORE_ID_MAX, "file-%.44s%s", run->batch.id + strlen("batch_"), ending);
     store_path_of(run->runner->folder, "files", id, "", path);
     store_path_of(run->runner->folder, "files", id, ".json", object_path);
-    if (stat(from, &info) == 0 && info.st_size > 0 && rename(from, path) != 0) {
-        return err_set_errno(err, "cannot write %s", path);
+    bool made = stat(from, &info) == 0; /* else it was moved already, or there is none */
+    if (!made && errno != ENOENT) { return err_set_errno(err, "cannot look for %s", from); }
+    if (made && info.st_size > 0 && rename(from, path) != 0) { return err_set_errno(err, "cannot write %s", path); }
+    if (stat(path, &info) != 0) {
+        if (errno != ENOENT) { return err_set_errno(err, "cannot look for %s", path); }
+        id[0] = '\0';
+        return STATUS_OK;
     }
-    if (stat(path, &info) != 0) { id[0] = '\0'; }
-    if (id[0] == '\0') { return STATUS_OK; }
-    *lines = batch_lines_count(path);
+    TRY(batch_lines_count(path, lines, err));
     struct buffer object = {0};
     snprintf(name, sizeof name, "%s%s.jsonl", run->batch.id, ending);
     store_put_file(&object, id, (uint64_t)info.st_size, name, "batch_output");

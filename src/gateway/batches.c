@@ -217,6 +217,7 @@ static enum status save_file(struct ask *ask, const struct multipart_part *part,
     if (status == STATUS_OK) {
         buffer_append(&ask->reply.body, object.data, object.length);
     } else {
+        (void)unlink(half); /* its object */
         store_path_of(folder_of(ask), "files", id, ".part", half);
         (void)unlink(half);
         (void)unlink(path);
@@ -365,24 +366,39 @@ static bool read_batch(struct ask *ask, struct stored_batch *out)
     return true;
 }
 
-/* Makes the files of a new batch; its object, without which there is no batch, comes last. */
+/* Makes a batch that has its input. Its object, without which there is no batch, comes last. */
+static enum status make_batch(const struct ask *ask, const struct stored_batch *batch, struct err *err)
+{
+    char lock[STORE_PATH_MAX];
+    int fd;
+    store_path_of(folder_of(ask), "batches", batch->id, ".lock", lock);
+    TRY(file_make(lock, O_WRONLY, &fd, err));
+    close(fd);
+    enum status status = stored_batch_write(folder_of(ask), batch, err);
+    if (status != STATUS_OK) { /* without a lock nobody would run it */
+        char object[STORE_PATH_MAX];
+        store_path_of(folder_of(ask), "batches", batch->id, ".json", object);
+        (void)unlink(object);
+        (void)unlink(lock);
+    }
+    return status;
+}
+
 static enum status save_batch(struct ask *ask, struct stored_batch *batch, bool *found, struct err *err)
 {
     char path[STORE_PATH_MAX], input[STORE_PATH_MAX];
-    int fd;
     TRY(store_make_id("batch_", batch->id, err));
     batch->created_at = clock_unix_ms() / 1000;
     batch->expires_at = batch->created_at + read_window(batch->window);
     store_path_of(folder_of(ask), "files", batch->input, "", input);
     store_path_of(folder_of(ask), "batches", batch->id, ".input", path);
-    *found = link(input, path) == 0 || errno != ENOENT;
+    bool linked = link(input, path) == 0;
+    *found = linked || errno != ENOENT;
+    if (!linked && *found) { return err_set_errno(err, "cannot link %s", path); }
     if (!*found) { return STATUS_OK; }
-    struct stat info;
-    if (stat(path, &info) != 0) { return err_set_errno(err, "cannot link %s", path); }
-    store_path_of(folder_of(ask), "batches", batch->id, ".lock", path);
-    TRY(file_make(path, O_WRONLY, &fd, err));
-    close(fd);
-    return stored_batch_write(folder_of(ask), batch, err);
+    enum status status = make_batch(ask, batch, err);
+    if (status != STATUS_OK) { (void)unlink(path); } /* it would hold the room of the file for ever */
+    return status;
 }
 
 static void create_batch(struct ask *ask)

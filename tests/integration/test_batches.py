@@ -190,6 +190,29 @@ class Ends(BatchesCase):
         self.assertIn("ends early", self.end(batch, "failed")["errors"]["data"][0]["message"])
         self.assertEqual(self.left(), [])
 
+    def test_cancelled_while_its_answers_cannot_be_read(self):
+        """It waits: taken for none, they would get an error, too."""
+        self.start_with_data()
+        content = lines(5)
+        file = self.upload(content).json["id"]
+        batch = self.create(file).json["id"]
+        self.ask("POST", f"/v1/batches/{batch}/cancel")
+        made = self.end(batch, "cancelled")
+        self.assertEqual(self.ask("DELETE", "/v1/files/" + made["error_file_id"]).status, 200)
+        self.gateway.kill()
+        path = self.path("data", "batches", batch)
+        self.write(path + ".lock", b"")
+        os.link(self.path("data", "files", file), path + ".input")
+        os.symlink(batch + ".jsonl", path + ".jsonl")
+        self.write(path + ".json", json.dumps({**made, "status": "finalizing", "error_file_id": None}).encode())
+        self.start_with_data()
+        self.wait_until(lambda: self.look(batch)["errors"], lambda: str(self.look(batch)))
+        self.assertEqual(self.look(batch)["status"], "finalizing")
+        os.remove(path + ".jsonl")
+        self.write(path + ".jsonl", b"".join(line + b"\n" for line in content.splitlines()[:2]))
+        ended = self.end(batch, "cancelled")
+        self.assertEqual(self.check_lines(ended, content), 3 * ["batch_cancelled"])
+
     def test_cancelled_while_it_runs(self):
         """The answers so far are there, and every other request has an error."""
         worker = self.start_daemon(self.server)
@@ -242,6 +265,9 @@ class Ends(BatchesCase):
         content = lines(9000)
         self.start_with_data()
         file = self.upload(content).json["id"]
+        self.restart_gateway("/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 0; exec "$@"', "sh")
+        self.assertEqual(self.create(file).status, 503)
+        self.assertEqual(self.left(), [])
         self.restart_gateway("/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 2000; exec "$@"', "sh")
         batch = self.create(file).json["id"]
         self.wait_until(lambda: self.look(batch)["errors"], lambda: str(self.look(batch)))
