@@ -65,10 +65,11 @@ static bool is_name(struct slice slice, const char *name)
     return slice.length == strlen(name) && memcmp(slice.bytes, name, slice.length) == 0;
 }
 
-static bool is_string(struct slice value, const char *text)
+/* True if it is this string, however that is escaped: PHP writes a slash as \/. */
+static bool is_string(struct slice value, const char *text, struct buffer *room)
 {
-    return value.length == strlen(text) + 2 && value.bytes[0] == '"' &&
-           memcmp(value.bytes + 1, text, value.length - 2) == 0;
+    room->length = 0;
+    return put_decoded(room, value) && room->length == strlen(text) && memcmp(room->data, text, room->length) == 0;
 }
 
 /* The decoded custom_id, or false. */
@@ -187,10 +188,10 @@ static bool read_request(struct batch_lines *lines, const char *bytes, size_t le
     if (!out->id) {
         return fail_line(lines, out, ROW_NOT_TEXT, "invalid_custom_id", "custom_id is no text, or is empty");
     }
-    if (!is_string(found[METHOD], "POST")) {
+    if (!is_string(found[METHOD], "POST", &lines->body)) {
         return fail_line(lines, out, ROW_REFUSED, "invalid_method", "method is not POST");
     }
-    if (!is_string(found[URL], path)) {
+    if (!is_string(found[URL], path, &lines->body)) {
         return fail_line(lines, out, ROW_REFUSED, "invalid_url", "url is not %s, the only one of a batch here", path);
     }
     struct call call;

@@ -68,6 +68,15 @@ class Answers(BatchCase):
         good, failed = self.answers()
         self.assertEqual(["".join(line["custom_id"] for line in lines) for lines in (good, failed)], ["abd", "c"])
 
+    def test_escapes_are_those_of_any_json(self):
+        """PHP writes a slash as \\/."""
+        line = request("a", "hello")
+        escaped = line.replace("/", "\\/").replace("POST", "\\u0050OST")
+        self.assertNotEqual(line, escaped)
+        self.batch(self.write("in.jsonl", escaped))
+        self.batch(self.write("plain.jsonl", line), "plain-out.jsonl")
+        self.assertEqual(self.answers()[0][0]["response"]["body"], self.answers("plain-out.jsonl")[0][0]["response"]["body"])
+
     def test_lines_that_fail(self):
         """Each is in the file of errors, in its place, and all others are answered."""
         line = json.loads(request("x", "hello"))
