@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "operator/session.h"
 
-/* Connects, without asking for the time: a producer may not. Owns: the caller ends it with session_close, also after an
+/* Connects, without asking for the time. Owns: the caller ends it with session_close, also after an
  * error. Errors: those of config_address and client_open. */
 MUST_CHECK enum status invocation_connect(struct session *session, const struct invocation *invocation,
                                           struct err *err);

@@ -247,6 +247,7 @@ void fault_put_headers(const struct fault *fault, struct buffer *headers)
         buffer_format(headers, "Retry-After: %u\r\nretry-after-ms: %u\r\n", (fault->retry_after_ms - 1) / 1000 + 1,
                       fault->retry_after_ms);
     }
+    if (fault->status == 401) { buffer_string(headers, "WWW-Authenticate: Bearer\r\n"); }
 }
 
 void dialect_render_fault(const struct dialect *dialect, const struct fault *fault, struct buffer *to)

@@ -93,7 +93,7 @@ bool fault_set(struct fault *fault, const struct dialect *dialect, enum fault_ki
 void fault_from_reply(struct fault *fault, const struct call *call, struct slice code, struct slice message,
                       struct slice info, uint32_t first);
 
-/* Appends the headers of a fault, as whole lines: Retry-After, where it is known. */
+/* Appends the headers of a fault, as whole lines: Retry-After, where it is known, and WWW-Authenticate. */
 void fault_put_headers(const struct fault *fault, struct buffer *headers);
 
 /* The result of a call. */

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "gateway/batches.h"
 #include "gateway/dialect.h"
+#include "gateway/keys.h"
 #include "gateway/pages.h"
 #include "gateway/producer.h"
 #include "http/server.h"
@@ -36,6 +37,13 @@ struct part {
     struct buffer labels; /* TASK_CLASSIFY: the elements of the reply's array */
 };
 
+/* The wishes that the headers of a call express. */
+struct wishes {
+    enum request_class class;
+    uint64_t timeout_ms;
+    char *tenant, *traceparent, *tracestate; /* NULL: not given */
+};
+
 /* A call or a question about a job, from its body to its answer. */
 struct exchange {
     struct gateway *gateway;
@@ -44,11 +52,15 @@ struct exchange {
     uint64_t number; /* of the HTTP request */
     uint64_t began_ns;
     struct call call;
+    struct wishes wishes;
+    struct key_facts key; /* where there are keys */
+    struct key_ask *ask;  /* NULL: it does not wait for its key's bucket */
     char *body;
     struct part *parts; /* [part_count] */
     uint32_t part_count, open_parts;
-    bool kept;  /* its ids were given, or can be found again: nothing is cancelled when the client goes away */
-    bool async; /* the client does not wait for the reply */
+    bool kept;    /* its ids were given, or can be found again: nothing is cancelled when the client goes away */
+    bool async;   /* the client does not wait for the reply */
+    bool charged; /* its tokens, or it needs none */
     struct buffer floats;
     uint32_t dim;
     uint64_t tokens;
@@ -60,9 +72,11 @@ struct gateway {
     struct gateway_options options;
     char name[32];
     struct http *http;
+    struct keys *keys;       /* NULL: anybody may ask */
     struct batches *batches; /* NULL: there is no folder for them */
     struct http_route *routes;
     struct model_queue *queues;
+    struct producer **producers;       /* those of the queues, for keys */
     struct exchange *buckets[BUCKETS]; /* by number */
     struct gateway_counts counts;
 };
@@ -89,6 +103,9 @@ static void free_exchange(struct exchange *exchange)
     for (uint32_t i = 0; i < exchange->part_count; i++) { buffer_free(&exchange->parts[i].labels); }
     buffer_free(&exchange->floats);
     call_free(&exchange->call);
+    free(exchange->wishes.tenant);
+    free(exchange->wishes.traceparent);
+    free(exchange->wishes.tracestate);
     free(exchange->parts);
     free(exchange->body);
     free(exchange);
@@ -104,6 +121,7 @@ static void end_exchange(struct exchange *exchange)
         *at = exchange->next;
         gateway->counts.open--;
     }
+    if (exchange->ask) { keys_forget(exchange->ask); }
     for (uint32_t i = 0; i < exchange->part_count; i++) {
         if (exchange->parts[i].request) { producer_cancel(exchange->parts[i].request); }
     }
@@ -123,6 +141,14 @@ static void answer_fault(struct exchange *exchange, const struct fault *fault)
     struct http_reply reply = {0};
     fill_fault(exchange->gateway, exchange->call.dialect, fault, &reply);
     answer_exchange(exchange, &reply);
+}
+
+/* Takes the tokens of a call from its key's bucket. */
+static void charge_call(const struct exchange *exchange, uint64_t tokens)
+{
+    const struct gateway *gateway = exchange->gateway;
+    if (!gateway->keys || exchange->charged) { return; }
+    keys_charge(gateway->keys, (int)(exchange->queue - gateway->queues), &exchange->key, tokens);
 }
 
 static void answer_result(struct exchange *exchange)
@@ -148,6 +174,7 @@ static void answer_result(struct exchange *exchange)
     dialect_render(&exchange->call, &answer, &reply.body);
     if (buffer_ok(&reply.body) && buffer_ok(&labels)) {
         exchange->gateway->counts.succeeded++;
+        charge_call(exchange, exchange->tokens);
         answer_exchange(exchange, &reply);
     } else {
         struct fault fault;
@@ -283,16 +310,60 @@ static struct model_queue *find_queue(const struct gateway *gateway, struct slic
     return NULL;
 }
 
-static bool pick_queue(struct exchange *exchange, struct fault *fault)
+/* Checks the key of a request for a queue, by its number, or for any of them. */
+static bool check_key(const struct gateway *gateway, const struct dialect *dialect, const struct http_request *request,
+                      int queue, struct key_facts *facts, struct fault *fault)
+{
+    *facts = (struct key_facts){0};
+    if (!gateway->keys) { return true; }
+    switch (keys_judge(gateway->keys, http_header(request, "Authorization"), queue, facts)) {
+    case KEY_GOOD:
+        return true;
+    case KEY_ELSEWHERE:
+        return fault_set(fault, dialect, FAULT_FORBIDDEN, "model", "the key may not use this model");
+    case KEY_NOT_READ:
+        fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "Redis is away: no key is known yet");
+        fault->retry_after_ms = AWAY_RETRY_MS;
+        return false;
+    default:
+        return fault_set(fault, dialect, FAULT_NO_KEY, NULL,
+                         "a key is needed that is known here: Authorization: Bearer KEY");
+    }
+}
+
+static bool may_use(const struct gateway *gateway, const struct http_request *request, size_t queue)
+{
+    struct key_facts facts;
+    struct fault fault;
+    return check_key(gateway, NULL, request, (int)queue, &facts, &fault);
+}
+
+static bool check_call(struct exchange *exchange, const struct http_request *request, struct fault *fault)
+{
+    const struct gateway *gateway = exchange->gateway;
+    const struct call *call = &exchange->call;
+    if (!check_key(gateway, call->dialect, request, (int)(exchange->queue - gateway->queues), &exchange->key, fault)) {
+        return false;
+    }
+    if (exchange->key.texts > 0 && call->text_count > exchange->key.texts) {
+        return fault_set(fault, call->dialect, FAULT_TOO_LARGE, NULL, "a call with this key has at most %llu texts",
+                         (unsigned long long)exchange->key.texts);
+    }
+    return true;
+}
+
+static bool pick_queue(struct exchange *exchange, const struct http_request *request, struct fault *fault)
 {
     const struct gateway *gateway = exchange->gateway;
     struct slice model = exchange->call.model;
     struct buffer names = {0};
     exchange->queue = find_queue(gateway, model);
-    if (exchange->queue) { return true; }
+    if (exchange->queue) { return check_call(exchange, request, fault); }
     for (size_t i = 0; i < gateway->options.queue_count; i++) {
+        if (!may_use(gateway, request, i)) { continue; }
         const char *published = producer_facts(gateway->queues[i].producer)->model;
-        buffer_format(&names, "%s%s", i > 0 ? ", " : "", published[0] != '\0' ? published : gateway->queues[i].name);
+        buffer_format(&names, "%s%s", names.length > 0 ? ", " : "",
+                      published[0] != '\0' ? published : gateway->queues[i].name);
     }
     fault_set(fault, exchange->call.dialect, FAULT_NO_MODEL, "model", "%s%.*s%s; there are: %.*s",
               model.length > 0 ? "there is no model '" : "name a model", (int)model.length,
@@ -325,24 +396,26 @@ static bool divide_texts(struct exchange *exchange)
     return exchange->parts;
 }
 
-/* The wishes that the headers of a call express. */
-struct wishes {
-    enum request_class class;
-    uint64_t timeout_ms;
-    const char *tenant, *traceparent, *tracestate; /* NULL: not given */
-};
+static char *copy_text(const char *text)
+{
+    return text ? strdup(text) : NULL;
+}
 
-static bool read_wishes(const struct exchange *exchange, const struct http_request *request, struct wishes *wishes,
-                        struct fault *fault)
+static bool read_wishes(struct exchange *exchange, const struct http_request *request, struct fault *fault)
 {
     const struct dialect *dialect = exchange->call.dialect;
+    struct wishes *wishes = &exchange->wishes;
     const char *priority = http_header(request, "X-Sluice-Priority");
     const char *timeout = http_header(request, "X-Sluice-Timeout"), *end = timeout;
     *wishes = (struct wishes){.class = CLASS_NORMAL,
                               .timeout_ms = exchange->async ? JOB_TIMEOUT_MS : TIMEOUT_MS,
-                              .tenant = http_header(request, "X-Sluice-Tenant"),
-                              .traceparent = http_header(request, "traceparent"),
-                              .tracestate = http_header(request, "tracestate")};
+                              .tenant = exchange->gateway->keys ? strdup(exchange->key.tenant)
+                                                                : copy_text(http_header(request, "X-Sluice-Tenant")),
+                              .traceparent = copy_text(http_header(request, "traceparent")),
+                              .tracestate = copy_text(http_header(request, "tracestate"))};
+    if (exchange->gateway->keys && !wishes->tenant) {
+        return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for a call");
+    }
     if (priority) {
         int class = 0;
         while (class < CLASS_COUNT && strcasecmp(priority, class_names[class]) != 0) { class ++; }
@@ -438,8 +511,9 @@ static void fill_fields(const struct exchange *exchange, const struct wishes *wi
 static void on_added(void *context, const char *name);
 static bool name_job(struct exchange *exchange, struct fault *fault);
 
-static bool send_parts(struct exchange *exchange, const struct wishes *wishes, struct fault *fault)
+static bool send_parts(struct exchange *exchange, struct fault *fault)
 {
+    const struct wishes *wishes = &exchange->wishes;
     struct fields fields;
     struct buffer inputs = {0};
     struct err err = {0};
@@ -476,12 +550,51 @@ static bool send_parts(struct exchange *exchange, const struct wishes *wishes, s
     return status == STATUS_OK || fault_set(fault, call->dialect, FAULT_UNAVAILABLE, NULL, "%s", err.message);
 }
 
+/* The tokens that a call will have, before anybody has counted them: one for four bytes. */
+static uint64_t estimate_tokens(const struct exchange *exchange)
+{
+    uint64_t bytes = exchange->call.query.length;
+    for (uint32_t i = 0; i < exchange->call.text_count; i++) { bytes += exchange->call.texts[i].length; }
+    return bytes / 4 + 1;
+}
+
+static void on_turn(void *context, enum status status, uint64_t wait_ms, const char *message)
+{
+    struct exchange *exchange = context;
+    struct fault fault;
+    exchange->ask = NULL;
+    if (status != STATUS_OK) {
+        fault_of_status(&fault, exchange->call.dialect, status, message);
+        answer_fault(exchange, &fault);
+    } else if (wait_ms > 0) {
+        fault_set(&fault, exchange->call.dialect, FAULT_RATE_LIMIT, NULL,
+                  "the key '%s' has used what it may use in a minute", exchange->key.name);
+        fault.retry_after_ms = (unsigned)(wait_ms < UINT32_MAX ? wait_ms : UINT32_MAX);
+        answer_fault(exchange, &fault);
+    } else if (!send_parts(exchange, &fault)) {
+        answer_fault(exchange, &fault);
+    }
+}
+
+/* Sends the requests of a call, once the bucket of its key lets it through. */
+static bool take_turn(struct exchange *exchange, struct fault *fault)
+{
+    struct gateway *gateway = exchange->gateway;
+    struct err err;
+    if (!gateway->keys || (exchange->key.requests == 0 && exchange->key.tokens == 0)) {
+        return send_parts(exchange, fault);
+    }
+    return keys_ask(gateway->keys, (int)(exchange->queue - gateway->queues), &exchange->key, on_turn, exchange,
+                    &exchange->ask, &err) == STATUS_OK ||
+           fault_set(fault, exchange->call.dialect, FAULT_UNAVAILABLE, NULL, "%s", err.message);
+}
+
 static bool begin_call(struct exchange *exchange, const struct http_request *request, struct fault *fault)
 {
+    struct gateway *gateway = exchange->gateway;
     const struct dialect *dialect = exchange->call.dialect = dialect_find(request->path);
     const char *type = http_header(request, "Content-Type"), *key = http_header(request, "Idempotency-Key");
     const char *prefer = http_header(request, "Prefer");
-    struct wishes wishes;
     /* A page of another site in a browser cannot send JSON, nor hide its origin. */
     if (http_header(request, "Origin")) {
         return fault_set(fault, dialect, FAULT_FORBIDDEN, NULL,
@@ -490,12 +603,13 @@ static bool begin_call(struct exchange *exchange, const struct http_request *req
     if (!type || strncasecmp(type, "application/json", strlen("application/json")) != 0) {
         return fault_set(fault, dialect, FAULT_BAD_REQUEST, NULL, "Content-Type must be application/json");
     }
+    if (!check_key(gateway, dialect, request, KEYS_ANY_QUEUE, &exchange->key, fault)) { return false; }
     exchange->async = prefer && strcasestr(prefer, "respond-async");
     exchange->body = malloc(request->body_length + 1);
     if (!exchange->body) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for the body"); }
     if (request->body_length > 0) { memcpy(exchange->body, request->body, request->body_length); }
     if (!dialect_parse(dialect, exchange->body, request->body_length, &exchange->call, fault) ||
-        !pick_queue(exchange, fault) || !read_wishes(exchange, request, &wishes, fault)) {
+        !pick_queue(exchange, request, fault) || !read_wishes(exchange, request, fault)) {
         return false;
     }
     const struct producer_facts *facts = producer_facts(exchange->queue->producer);
@@ -506,10 +620,10 @@ static bool begin_call(struct exchange *exchange, const struct http_request *req
         return false;
     }
     call_choose_prompt(&exchange->call, (struct slice){facts->model_facts, strlen(facts->model_facts)});
-    if (key && !name_by_key(exchange, request, key, wishes.tenant, fault)) { return false; }
+    if (key && !name_by_key(exchange, request, key, exchange->wishes.tenant, fault)) { return false; }
     if (!divide_texts(exchange)) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for a call"); }
     if (exchange->async && !name_job(exchange, fault)) { return false; }
-    return send_parts(exchange, &wishes, fault);
+    return take_turn(exchange, fault);
 }
 
 static struct exchange *make_exchange(struct gateway *gateway, const struct http_request *request)
@@ -567,7 +681,11 @@ static void on_gone(void *context, uint64_t number)
     struct gateway *gateway = context;
     struct exchange *exchange = gateway->buckets[number % BUCKETS];
     while (exchange && exchange->number != number) { exchange = exchange->next; }
-    if (exchange) { end_exchange(exchange); }
+    if (!exchange) { return; }
+    if (exchange->open_parts > 0) {
+        charge_call(exchange, estimate_tokens(exchange));
+    } /* it may be computed all the same */
+    end_exchange(exchange);
 }
 
 /* --- Jobs: calls with Prefer: respond-async. Everything about one is in its path and in its reply. -------------- */
@@ -587,6 +705,7 @@ static void on_added(void *context, const char *name)
     buffer_format(&reply.headers, "Location: /v1/jobs/%s/%s/%s\r\nPreference-Applied: respond-async\r\n",
                   exchange->queue->name, name, exchange->id);
     put_job(exchange, "queued", &reply);
+    charge_call(exchange, estimate_tokens(exchange));
     answer_exchange(exchange, &reply);
 }
 
@@ -631,6 +750,14 @@ static bool read_meta(struct exchange *exchange, struct slice info)
     return true;
 }
 
+/* True if it is this caller's: of the same tenant, where there are keys. */
+static bool owns_job(const struct exchange *exchange, struct slice info)
+{
+    char tenant[KEY_NAME_MAX + 2];
+    (void)json_member_text(info.bytes, info.length, "tenant", tenant, sizeof tenant);
+    return !exchange->gateway->keys || strcmp(tenant, exchange->key.tenant) == 0;
+}
+
 static void on_job(void *context, const struct producer_reply *reply)
 {
     struct part *part = context;
@@ -642,7 +769,8 @@ static void on_job(void *context, const struct producer_reply *reply)
         buffer_string(&answer.headers, "Retry-After: 1\r\n");
         put_job(exchange, "queued", &answer);
         answer_exchange(exchange, &answer);
-    } else if (reply->status == STATUS_OK && !read_meta(exchange, slice_of(resp_field(reply->fields, "info")))) {
+    } else if (reply->status == STATUS_OK && (!owns_job(exchange, slice_of(resp_field(reply->fields, "info"))) ||
+                                              !read_meta(exchange, slice_of(resp_field(reply->fields, "info"))))) {
         part->request = NULL;
         fault_set(&fault, NULL, FAULT_NOT_FOUND, NULL, "there is no such job");
         answer_fault(exchange, &fault);
@@ -681,6 +809,14 @@ static bool ask_job(struct exchange *exchange, const struct http_request *reques
     unsigned wait_s = 0;
     if (!read_job(exchange, request->rest, name)) {
         return fault_set(fault, NULL, FAULT_NOT_FOUND, NULL, "there is no such job");
+    }
+    if (!check_key(exchange->gateway, NULL, request, (int)(exchange->queue - exchange->gateway->queues), &exchange->key,
+                   fault)) {
+        return false;
+    }
+    exchange->charged = true;
+    if (request->method == HTTP_DELETE && exchange->gateway->keys) { /* nothing says whose the request is */
+        return fault_set(fault, NULL, FAULT_FORBIDDEN, NULL, "a gateway with keys cancels no jobs");
     }
     if (request->method == HTTP_DELETE) {
         status = producer_cancel_name(exchange->queue->producer, name, &err);
@@ -723,13 +859,34 @@ static enum http_when answer_job(void *context, const struct http_request *reque
 
 /* --- Pages about the gateway itself ------------------------------------------------------------------------------ */
 
+/* Answers a request whose key is unknown. */
+static bool refuse_page(struct gateway *gateway, const struct http_request *request, bool batches,
+                        struct http_reply *reply)
+{
+    struct key_facts facts;
+    struct fault fault;
+    bool good = check_key(gateway, NULL, request, KEYS_ANY_QUEUE, &facts, &fault);
+    if (good && batches && gateway->keys && !facts.batches) {
+        good = fault_set(&fault, NULL, FAULT_FORBIDDEN, NULL, "the key may not use files and batches");
+    }
+    if (!good) { fill_fault(gateway, NULL, &fault, reply); }
+    return !good;
+}
+
 static enum http_when answer_models(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct gateway *gateway = context;
     const struct model_queue *queue = find_queue(gateway, (struct slice){request->rest, strlen(request->rest)});
+    if (refuse_page(context, request, false, reply)) { return HTTP_NOW; }
     if (request->rest[0] == '\0') {
-        page_models(gateway->queues, gateway->options.queue_count, &reply->body);
-    } else if (queue) {
+        buffer_json(&reply->body, "{'object':'list','data':[");
+        for (size_t i = 0, count = 0; i < gateway->options.queue_count; i++) {
+            if (!may_use(gateway, request, i)) { continue; }
+            buffer_string(&reply->body, count++ > 0 ? "," : "");
+            page_model(&gateway->queues[i], &reply->body);
+        }
+        buffer_json(&reply->body, "]}");
+    } else if (queue && may_use(gateway, request, (size_t)(queue - gateway->queues))) {
         page_model(queue, &reply->body);
     } else {
         struct fault fault;
@@ -751,7 +908,7 @@ static enum http_when answer_metrics(void *context, const struct http_request *r
 {
     const struct gateway *gateway = context;
     uint64_t answered, refused;
-    (void)request;
+    if (refuse_page(context, request, false, reply)) { return HTTP_NOW; }
     http_counters(gateway->http, &answered, &refused);
     page_metrics(&gateway->counts, gateway->queues, gateway->options.queue_count, answered, refused, &reply->body);
     return HTTP_NOW;
@@ -760,7 +917,7 @@ static enum http_when answer_metrics(void *context, const struct http_request *r
 static enum http_when answer_info(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct gateway *gateway = context;
-    (void)request;
+    if (refuse_page(context, request, false, reply)) { return HTTP_NOW; }
     page_info(&gateway->queues[0], &reply->body);
     return HTTP_NOW;
 }
@@ -778,6 +935,7 @@ static enum http_when answer_openapi(void *context, const struct http_request *r
 static enum http_when ask_batches(void *context, const struct http_request *request, struct http_reply *reply)
 {
     struct gateway *gateway = context;
+    if (refuse_page(gateway, request, true, reply)) { return HTTP_NOW; }
     return batches_ask(gateway->batches, request, reply);
 }
 
@@ -849,6 +1007,21 @@ static enum status open_queues(struct gateway *gateway, struct err *err)
     return STATUS_OK;
 }
 
+static enum status open_keys(struct gateway *gateway, struct err *err)
+{
+    const struct gateway_options *options = &gateway->options;
+    if (options->keys[0] == '\0') { return STATUS_OK; }
+    gateway->producers = calloc(options->queue_count, sizeof *gateway->producers);
+    if (!gateway->producers) { return err_set(err, STATUS_NO_MEMORY, "no memory for the gateway"); }
+    for (size_t i = 0; i < options->queue_count; i++) { gateway->producers[i] = gateway->queues[i].producer; }
+    struct keys_options keys = {.base = options->base,
+                                .source = options->keys,
+                                .queues = options->queues,
+                                .producers = gateway->producers,
+                                .queue_count = options->queue_count};
+    return keys_open(&keys, &gateway->keys, err);
+}
+
 static enum status open_http(struct gateway *gateway, struct err *err)
 {
     size_t count = 0;
@@ -873,10 +1046,8 @@ static enum status open_http(struct gateway *gateway, struct err *err)
                                 .context = gateway,
                                 .refuse = refuse_request,
                                 .gone = on_gone};
-    if (!http_is_loopback(gateway->options.listen)) {
-        return err_set(err, STATUS_DENIED,
-                       "%s is not a loopback address, and this version knows no keys: put a proxy that asks for one "
-                       "in front",
+    if (!gateway->keys && !http_is_loopback(gateway->options.listen)) {
+        return err_set(err, STATUS_DENIED, "%s is not a loopback address: --keys says who may ask (docs/http.md)",
                        gateway->options.listen);
     }
     return http_open(gateway->options.base, &http, &gateway->http, err);
@@ -889,6 +1060,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     gateway->options = *options;
     gateway->counts.durations.bounds = &histogram_times;
     enum status status = open_queues(gateway, err);
+    if (status == STATUS_OK) { status = open_keys(gateway, err); }
     if (status == STATUS_OK) { status = open_batches(gateway, err); }
     if (status == STATUS_OK) { status = open_http(gateway, err); }
     if (status != STATUS_OK) {
@@ -933,6 +1105,8 @@ void gateway_close(struct gateway *gateway)
     for (size_t i = 0; gateway->queues && i < gateway->options.queue_count; i++) {
         producer_close(gateway->queues[i].producer);
     }
+    keys_close(gateway->keys);
+    free(gateway->producers);
     free(gateway->queues);
     free(gateway->routes);
     free(gateway);

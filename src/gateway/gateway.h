@@ -19,7 +19,8 @@ struct gateway;
 
 struct gateway_options {
     struct event_base *base;
-    const char *listen;            /* 127.0.0.1:8080; a loopback address */
+    const char *listen;            /* 127.0.0.1:8080; without keys a loopback address */
+    const char *keys;              /* gateway/keys.h: "redis", or a file; "": anybody may ask */
     const struct address *address; /* must outlive the gateway, like the names */
     const char *const *queues;     /* [queue_count], at least one */
     size_t queue_count;

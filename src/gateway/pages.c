@@ -17,16 +17,6 @@ void page_model(const struct model_queue *queue, struct buffer *to)
     buffer_json(to, "{'id':%s,'object':'model','created':0,'owned_by':'sluice'}", name_model(queue));
 }
 
-void page_models(const struct model_queue *queues, size_t count, struct buffer *to)
-{
-    buffer_json(to, "{'object':'list','data':[");
-    for (size_t i = 0; i < count; i++) {
-        buffer_string(to, i > 0 ? "," : "");
-        page_model(&queues[i], to);
-    }
-    buffer_json(to, "]}");
-}
-
 bool page_health(const struct model_queue *queues, size_t count, struct buffer *to)
 {
     bool served = false;

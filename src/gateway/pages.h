@@ -19,8 +19,7 @@ struct gateway_counts {
     struct histogram durations;
 };
 
-/* /v1/models, and one of them. */
-void page_models(const struct model_queue *queues, size_t count, struct buffer *to);
+/* One of /v1/models. */
 void page_model(const struct model_queue *queue, struct buffer *to);
 
 /* /health; true if at least one queue has workers. */

@@ -653,6 +653,16 @@ void producer_cancel(struct producer_request *request)
     close_request(request);
 }
 
+enum status producer_ask(struct producer *producer, struct command *command, connection_reply_fn *reply, void *context,
+                         struct err *err)
+{
+    if (!producer->up) {
+        command_free(command);
+        return err_set(err, STATUS_UNAVAILABLE, "Redis is away");
+    }
+    return connection_send_command(producer->commands, command, COMMAND_MS, reply, context, err);
+}
+
 enum status producer_cancel_name(struct producer *producer, const char *name, struct err *err)
 {
     if (!producer->up) { return err_set(err, STATUS_UNAVAILABLE, "Redis is away"); }

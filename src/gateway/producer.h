@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "redis/resp.h"
+#include "redis/connection.h"
 #include "schedule/request.h"
 
 struct address;
@@ -83,6 +83,11 @@ MUST_CHECK enum status producer_send(struct producer *producer, const struct pro
 
 /* Nobody waits for it any more: no callback follows. Unless it is kept, it is cancelled in the queue, too. */
 void producer_cancel(struct producer_request *request);
+
+/* Sends a command of the caller's. Owns: takes its bytes, also on error. Errors: those of connection_send_command;
+ * STATUS_UNAVAILABLE (not connected). */
+MUST_CHECK enum status producer_ask(struct producer *producer, struct command *command, connection_reply_fn *reply,
+                                    void *context, struct err *err);
 
 /* Cancels a request by its name. Errors: those of a command: STATUS_UNAVAILABLE (not connected). */
 MUST_CHECK enum status producer_cancel_name(struct producer *producer, const char *name, struct err *err);

@@ -84,6 +84,7 @@ static enum status open_gateway(struct gateway_thread *thread, const struct conf
     for (size_t i = 0; i < thread->queue_count; i++) { thread->names[i] = thread->queues[i].queue; }
     options->base = thread->base;
     options->listen = config->listen;
+    options->keys = config->keys;
     options->address = &thread->address;
     options->queues = thread->names;
     options->queue_count = thread->queue_count;

@@ -13,7 +13,7 @@ static const struct right table[] = {
     {W, "CLIENT UNBLOCK 1"},
     {W | P | O, "ROLE"}, /* where an address names several servers or sentinels */
     {W | O, "INFO"},
-    {W | O, "TIME"},
+    {W | P | O, "TIME"},
     {O, "CONFIG GET maxmemory"},
     {O, "ACL WHOAMI"},
     {O, "ACL DRYRUN x PING"},
@@ -89,6 +89,15 @@ static const struct right table[] = {
     {W, "XADD @results:x * x x"},
     {W, "PEXPIRE @results:x 1"},
     {P, "XREAD STREAMS @results:x 0"},
+
+    /* API keys of the gateway. A producer calls lua/bucket, which workers have loaded, and can load no script. */
+    {P | O, "HGETALL @keys"},
+    {O, "HSETNX @keys x x"},
+    {O, "HDEL @keys x"},
+    {P, "EVALSHA x 1 @limit:x"},
+    {P, "HMGET @limit:x x"},
+    {P, "HSET @limit:x x x"},
+    {P, "PEXPIRE @limit:x 1"},
 
     /* Delays, retries, suspects, dead letters. */
     {W, "ZADD @later 1 x"},

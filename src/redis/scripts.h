@@ -34,6 +34,7 @@ enum script {
     SCRIPT_FIND,
     SCRIPT_MEND,
     SCRIPT_GROUP,
+    SCRIPT_BUCKET,
     SCRIPT_COUNT,
 };
 

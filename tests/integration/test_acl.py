@@ -334,7 +334,7 @@ class Acl(SluiceCase):
             self.assertRegex(daemon.read_log(), r"redis_refuses .*NOPERM.* \(a worker needs the worker's login: acl/worker.acl\)")
 
     def test_commands_of_an_operator_name_the_login_they_need(self):
-        for role, command, refused in (("producer", "stats", "TIME"), ("worker", "pause", "SET")):
+        for role, command, refused in (("producer", "stats", "XLEN"), ("worker", "pause", "SET")):
             self.make_user(role)
             result = self.run_sluice(command, "--redis", f"redis+unix://sluice-{role}@{self.server.socket}", "--queue", self.queue,
                                      environment=LOGIN)
@@ -397,7 +397,7 @@ class Acl(SluiceCase):
 README = os.path.join(SOURCE, "README.md")
 TYPED = ("resume", "submit hello", "submit --wait hello", "get NAME", "get order-42", "get order-42 --story", "get ANSWERED", "get ANSWERED --story",
          "cancel order-42", "stats --json", "workers check", "workers quiet WORKER", "workers resume WORKER", "dead show LETTER",
-         "dead requeue LETTER", "dead delete OTHER", "dead purge --all", "caps", "pin", "pin --precision any", "pause")
+         "dead requeue LETTER", "dead delete OTHER", "dead purge --all", "caps", "pin", "pin --precision any", "keys create x", "keys list", "keys revoke x", "pause")
 # Commands with a worker's login, a producer's (gateway, embed --redis, batch) or their own Redis (bench), and those that only read settings.
 OTHERS = {"serve", "gateway", "embed", "batch", "plan", "config", "bench e2e"}
 # Commands that MONITOR does not show, and PING, which only people send.

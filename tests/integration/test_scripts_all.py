@@ -100,8 +100,9 @@ class AllScripts(RedisCase):
         self.each(check)
 
     def test_shipped_users(self):
-        """The users of config/acl can run their scripts: the worker all except requeue, which is the operator's."""
-        for role in ("worker", "operator"):
+        """The users of config/acl can run their scripts: the worker all except requeue, which is the operator's, and bucket,
+        which a producer may call and cannot load."""
+        for role in ("worker", "operator", "producer"):
             with open(os.path.join(SOURCE, "config", "acl", f"{role}.acl"), encoding="utf-8") as file:
                 rules = file.read().replace("{default}", "{q}").split(maxsplit=2)[2].strip()
             words = re.findall(r"\([^)]*\)|\S+", rules)
@@ -109,9 +110,9 @@ class AllScripts(RedisCase):
 
         def check(scene):
             call = self.prepare(scene)
-            role = "operator" if call.script == "requeue" else "worker"
+            role = {"requeue": "operator", "bucket": "producer"}.get(call.script, "worker")
             user = self.server.client(username=f"sluice-{role}", password="x")
-            digest = user.script_load(source(call.script))
+            digest = (self.client if role == "producer" else user).script_load(source(call.script))
             self.assertEqual(plain(user.evalsha(digest, len(call.keys), *call.keys, *call.arguments)), scene.result)
 
         self.each(check)

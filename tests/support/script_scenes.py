@@ -206,6 +206,7 @@ SCENES = [
           ("trouble", "later", "later:data")),
     Scene("requeue", _letter, lambda desk: desk.requeue("5-5"), [1, ANY], [0], [], when_full=False),
     Scene("group", lambda desk: None, lambda desk: desk.group(), 1, 0, []),
+    Scene("bucket", lambda desk: None, lambda desk: desk.bucket(1, 5), 0, ANY, [], steady=False),
     Scene("join", lambda desk: None, lambda desk: desk.join(), [1, ""], [1, ""], [], steady=False),
     Scene("renew", lambda desk: desk.run(desk.join()), lambda desk: desk.renew(lease_ms=7200000), 1, 1, [], steady=False),
 ]

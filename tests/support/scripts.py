@@ -300,6 +300,9 @@ class Desk:
     def requeue(self, letter):
         return Call("requeue", [self.key("dead"), *map(self.stream, CLASSES)], [letter])
 
+    def bucket(self, requests=0, tokens=0, take=1, take_tokens=0, key="k"):
+        return Call("bucket", [self.key("limit:" + key)], [requests, tokens, take, take_tokens])
+
     def group(self, which="normal"):
         return Call("group", [self.stream(which)], [])
 
