@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
-#include "base/log.h"
 #include "cli/command.h"
 #include "cli/embed_job.h"
 #include "gateway/batch_lines.h"
@@ -50,7 +49,7 @@ static void print_result(const struct embed_job *job, const struct job_result *r
     uint64_t failed = 0;
     struct err err;
     if (end->failed > 0 && batch_lines_count(job->output.failures, &failed, &err) != STATUS_OK) {
-        log_warn("failed_lines_not_counted", log_str("error", err.message));
+        fprintf(stderr, "the failed requests could not be counted: %s\n", err.message);
     }
     fprintf(stderr, "%s%s: %llu requests, %llu completed, %llu failed", job->output.path,
             result->before ? " is finished already" : "", requests, requests - failed, (unsigned long long)failed);
