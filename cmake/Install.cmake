@@ -28,9 +28,10 @@ install(CODE [[
   endif()]])
 
 # The units also name the installed program. sluice@NAME is the same daemon with its own configuration.
-install(CODE "set(unit \"${CMAKE_SOURCE_DIR}/config/sluice.service.in\")\nset(made \"${CMAKE_BINARY_DIR}\")")
+install(CODE "set(units \"${CMAKE_SOURCE_DIR}/config\")\nset(made \"${CMAKE_BINARY_DIR}\")")
 install(CODE [[
-  configure_file("${unit}" "${made}/sluice.service" @ONLY)
+  configure_file("${units}/sluice.service.in" "${made}/sluice.service" @ONLY)
+  configure_file("${units}/sluice-gateway.service.in" "${made}/sluice-gateway.service" @ONLY)
   file(READ "${made}/sluice.service" text)
   string(REPLACE "/bin/sluice serve" "/bin/sluice serve --config /etc/sluice/%i.json" text "${text}")
   string(REPLACE "/etc/sluice/sluice.json" "/etc/sluice/%i.json" text "${text}")
@@ -38,4 +39,4 @@ install(CODE [[
   string(REPLACE "Description=Sluice:" "Description=Sluice %i:" text "${text}")
   string(REPLACE "systemctl edit sluice" "systemctl edit sluice@" text "${text}")
   file(WRITE "${made}/sluice@.service" "${text}")
-  file(INSTALL "${made}/sluice.service" "${made}/sluice@.service" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/systemd/system")]])
+  file(INSTALL "${made}/sluice.service" "${made}/sluice@.service" "${made}/sluice-gateway.service" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/systemd/system")]])

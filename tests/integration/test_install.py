@@ -51,7 +51,8 @@ class Install(SluiceCase):
     def test_everything_is_there(self):
         found = {os.path.relpath(os.path.join(folder, name), self.path("root" + PREFIX))
                  for folder, _, names in os.walk(self.path("root")) for name in names}
-        wanted = {"bin/sluice", "lib/systemd/system/sluice.service", "lib/systemd/system/sluice@.service", "share/bash-completion/completions/sluice",
+        wanted = {"bin/sluice", "lib/systemd/system/sluice.service", "lib/systemd/system/sluice@.service",
+                  "lib/systemd/system/sluice-gateway.service", "share/bash-completion/completions/sluice",
                   "share/man/man1/sluice.1", "share/zsh/site-functions/_sluice",
                   *(f"share/sluice/{name}" for name in ("sluice.json", "redis.conf", "mend-aof.sh", "make-users.sh")),
                   *(f"share/doc/sluice/{name}" for name in ("LICENSE", "README.md", "SECURITY.md"))}
@@ -145,10 +146,14 @@ class Install(SluiceCase):
         self.assertIn("OK\n", run(upgrade))
         self.assertEqual(run(f"{login}; sluice workers list").count("alive=yes"), 2, "the new users are not those of before")
 
-    def test_unit(self):
+    def unit(self, name):
         unit = configparser.ConfigParser(interpolation=None, strict=False)  # a unit may name a setting twice
         unit.optionxform = str
-        unit.read_string(self.read("lib", "systemd", "system", "sluice.service"))
+        unit.read_string(self.read("lib", "systemd", "system", name))
+        return unit
+
+    def test_unit(self):
+        unit = self.unit("sluice.service")
         service = unit["Service"]
         self.assertEqual(service["ExecStart"], f"{PREFIX}/bin/sluice serve")
         page = unit["Unit"]["Documentation"].removeprefix("file://")
@@ -168,6 +173,27 @@ class Install(SluiceCase):
         self.assertIn("\nEnvironmentFile=-/etc/sluice/%i.environment\n", several)
         for setting in ("CacheDirectory", "User"):  # with several users, the cache would belong to the one started last
             self.assertIn(f"\n{setting}={service.get(setting)}\n", several)
+
+    def test_unit_of_the_gateway(self):
+        """It starts with the settings of its unit, and may do nothing that the daemon may not."""
+        unit, daemon = self.unit("sluice-gateway.service"), self.unit("sluice.service")["Service"]
+        service = unit["Service"]
+        self.assertEqual(service["ExecStart"], f"{PREFIX}/bin/sluice gateway")
+        page = unit["Unit"]["Documentation"].removeprefix("file://")
+        self.assertTrue(os.path.exists(self.path("root" + page)), page)
+        own = {"ExecStart", "Environment", "EnvironmentFile", "StateDirectory", "StateDirectoryMode"}
+        of_daemons = {"ExecStart", "ExecReload", "Environment", "EnvironmentFile", "CacheDirectory", "User", "DeviceAllow",
+                      "TimeoutStartSec", "WatchdogSec", "WatchdogSignal"}
+        shared = lambda settings, without: {name: value for name, value in settings.items() if name not in without}
+        self.assertEqual(shared(service, own), shared(daemon, of_daemons))
+        with open(os.path.join(SOURCE, "config", "sluice-gateway.service.in"), encoding="utf-8") as file:
+            restrictions = re.findall("(?m)^SystemCallFilter=.*", file.read())
+        self.assertEqual(restrictions, ["SystemCallFilter=@system-service", "SystemCallFilter=~@privileged"])
+        environment = dict(word.split("=", 1) for word in service["Environment"].replace("%S", self.path("state")).split())
+        self.assertEqual(environment["SLUICE_DATA"], self.path("state") + "/" + service["StateDirectory"])
+        shown = sluice("config", binary=self.program, environment=environment).stdout.decode()
+        for name, value in environment.items():
+            self.assertRegex(shown, rf'(?m)^{name.removeprefix("SLUICE_").lower()} +"{re.escape(value)}" ')
 
     def test_manual_page(self):
         """It has the content of --help: each command, its explanation, and each option with its line of help."""

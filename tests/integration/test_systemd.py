@@ -1,4 +1,4 @@
-"""Notifications of `sluice serve` to systemd (a unit of Type=notify with WatchdogSec); here the test plays systemd and
+"""Notifications of `sluice serve` and `sluice gateway` to systemd (units of Type=notify, the first with WatchdogSec); here the test plays systemd and
 reads the datagrams."""
 
 import os
@@ -6,13 +6,13 @@ import signal
 import socket
 import struct
 
-from case import RedisCase
+from gateway_case import GatewayCase
 
 HALF_S = 0.5
 SO_TIMESTAMP = 29  # of Linux; Python has no name for it
 
 
-class Systemd(RedisCase):
+class Systemd(GatewayCase):
     def listen(self, name):
         """Returns a socket that NOTIFY_SOCKET may name; a leading `@` makes it abstract."""
         notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -52,6 +52,18 @@ class Systemd(RedisCase):
     def hear_ready(self, notified):
         while (word := self.hear(notified)) != "READY=1":
             self.assertEqual(word, "WATCHDOG=1")
+
+    def test_a_gateway(self):
+        """It reports ready once it listens, whether or not there is a Redis, and when it begins to stop."""
+        self.server.kill()
+        notified = self.listen(self.path("notify"))
+        gateway = self.make_gateway(environment={"NOTIFY_SOCKET": self.path("notify")}).start()
+        self.assertEqual(self.hear(notified), "READY=1")
+        self.assertEqual(self.ask("GET", "/health", gateway=gateway).status, 503)
+        gateway.process.terminate()
+        self.assertEqual(self.hear(notified), "STOPPING=1")
+        self.assertEqual(gateway.wait_exit(), 0)
+        self.assertEqual(self.hear_all(notified), [])
 
     def test_a_life(self):
         """The daemon reports ready once the queue is joined, a watchdog sign at half of systemd's timeout, and when it

@@ -63,7 +63,7 @@ class Package(unittest.TestCase):
 
     def test_units(self):
         run("dpkg-deb", "-x", self.package, os.path.join(WORK, "unpacked"))
-        for unit in ("sluice.service", "sluice@.service"):
+        for unit in ("sluice.service", "sluice@.service", "sluice-gateway.service"):
             path = os.path.join(WORK, "unpacked/usr/lib/systemd/system", unit)
             shown = run("systemd-analyze", "security", "--offline=true", path)
             exposed = float(re.search(r"Overall exposure level for .*: ([\d.]+)", shown)[1])
