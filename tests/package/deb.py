@@ -10,10 +10,13 @@ import glob
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 from paths import leads_nowhere
 
@@ -72,7 +75,7 @@ class Package(unittest.TestCase):
 
     def test_installed_started_purged(self):
         inside("dpkg", "--purge", "sluice")
-        run("mkdir", "-p", ROOT + "/var/cache/private")  # systemd's
+        run("mkdir", "-p", ROOT + "/var/cache/private", ROOT + "/var/lib/private")  # systemd's
         before, began = files(), time.monotonic()
         name = os.path.join("/tmp", os.path.basename(self.package))
         run("cp", self.package, ROOT + name)
@@ -86,11 +89,12 @@ class Package(unittest.TestCase):
         while not os.path.exists(ROOT + "/tmp/redis.sock"):
             self.assertIsNone(server.poll(), "redis-server")
             time.sleep(0.05)
-        daemon = self.start_as_the_unit_does()
+        daemon = self.start_as_the_unit_does("sluice")
         self.addCleanup(daemon.kill)
         answer = inside("/usr/bin/sluice", "submit", "--wait", "--redis", "/tmp/redis.sock", "hello world")
         print(f"from apt-get to the first vector: {time.monotonic() - began:.0f} s")
         self.assertIn('"dim":192', answer)
+        self.ask_a_gateway()
         again = inside("apt-get", "install", "-y", "--allow-downgrades", "--reinstall", name)  # an upgrade, as far as files go
         self.assertNotIn("\nsluice: ", again)
         self.assertIn("1 alive", inside("/usr/bin/sluice", "workers", "check", "--redis", "/tmp/redis.sock"))
@@ -98,7 +102,8 @@ class Package(unittest.TestCase):
         self.assertEqual(daemon.wait(timeout=30), 0)
         server.terminate()
         server.wait(timeout=30)
-        run("mkdir", "-p", ROOT + "/etc/sluice/secrets", ROOT + "/var/cache/private/sluice")
+        run("mkdir", "-p", ROOT + "/etc/sluice/secrets", ROOT + "/var/cache/private/sluice", ROOT + "/var/lib/private/sluice/files")
+        run("ln", "-s", "private/sluice", ROOT + "/var/lib/sluice")
         run("touch", ROOT + "/etc/sluice/sluice.json", ROOT + "/etc/sluice/secrets/worker_password")
         said = inside("apt-get", "purge", "-y", "sluice")
         inside("apt-get", "autoremove", "-y", "--purge")
@@ -112,14 +117,32 @@ class Package(unittest.TestCase):
         inside("apt-get", "autoremove", "-y", "--purge")
         self.assertEqual(files() - before, set())
 
-    def start_as_the_unit_does(self):
+    def start_as_the_unit_does(self, name, *settings):
         unit = configparser.ConfigParser(interpolation=None, strict=False)
         unit.optionxform = str
-        unit.read(ROOT + "/usr/lib/systemd/system/sluice.service")
+        unit.read(f"{ROOT}/usr/lib/systemd/system/{name}.service")
         words = unit["Service"]["ExecStart"].split()
-        environment = unit["Service"]["Environment"].replace("%C", "/tmp")
-        return subprocess.Popen(["chroot", ROOT, "env", "-i", environment, "SLUICE_REDIS=/tmp/redis.sock", *words],
+        environment = unit["Service"]["Environment"].replace("%C", "/tmp").replace("%S", "/tmp").split()
+        return subprocess.Popen(["chroot", ROOT, "env", "-i", *environment, "SLUICE_REDIS=/tmp/redis.sock", *settings, *words],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def ask_a_gateway(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        gateway = self.start_as_the_unit_does("sluice-gateway", f"SLUICE_LISTEN={address}")
+        self.addCleanup(gateway.kill)
+        while True:
+            self.assertIsNone(gateway.poll(), "the gateway")
+            try:
+                with urllib.request.urlopen(f"http://{address}/v1/models", timeout=30) as answer:
+                    self.assertIn(b'"sluice-mini-en"', answer.read())
+                break
+            except urllib.error.URLError as error:
+                self.assertIsInstance(error.reason, ConnectionRefusedError)
+                time.sleep(0.05)
+        gateway.terminate()
+        self.assertEqual(gateway.wait(timeout=30), 0)
 
 
 if __name__ == "__main__":
