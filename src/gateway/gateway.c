@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "gateway/batches.h"
+#include "gateway/cache.h"
 #include "gateway/dialect.h"
 #include "gateway/keys.h"
 #include "gateway/pages.h"
@@ -61,6 +62,8 @@ struct exchange {
     bool kept;    /* its ids were given, or can be found again: nothing is cancelled when the client goes away */
     bool async;   /* the client does not wait for the reply */
     bool charged; /* its tokens, or it needs none */
+    bool hit;     /* its vectors are from the cache */
+    struct cache_look *cache; /* NULL: the call is none for the cache */
     struct buffer floats;
     uint32_t dim;
     uint64_t tokens;
@@ -102,6 +105,7 @@ static void free_exchange(struct exchange *exchange)
 {
     for (uint32_t i = 0; i < exchange->part_count; i++) { buffer_free(&exchange->parts[i].labels); }
     buffer_free(&exchange->floats);
+    cache_close(exchange->cache);
     call_free(&exchange->call);
     free(exchange->wishes.tenant);
     free(exchange->wishes.traceparent);
@@ -132,7 +136,9 @@ static void answer_exchange(struct exchange *exchange, struct http_reply *reply)
 {
     put_request_id(reply, exchange->id);
     histogram_add(&exchange->gateway->counts.durations, clock_now_ns() - exchange->began_ns);
+    bool computed = reply->status < 300 && exchange->cache && !exchange->hit;
     http_answer(exchange->gateway->http, exchange->number, reply);
+    if (computed) { cache_store(exchange->cache, (const float *)(void *)exchange->floats.data, exchange->dim); }
     end_exchange(exchange);
 }
 
@@ -174,6 +180,9 @@ static void answer_result(struct exchange *exchange)
     dialect_render(&exchange->call, &answer, &reply.body);
     if (buffer_ok(&reply.body) && buffer_ok(&labels)) {
         exchange->gateway->counts.succeeded++;
+        if (exchange->cache) {
+            buffer_format(&reply.headers, "X-Sluice-Cache: %s\r\n", exchange->hit ? "hit" : "miss");
+        }
         charge_call(exchange, exchange->tokens);
         answer_exchange(exchange, &reply);
     } else {
@@ -220,6 +229,7 @@ static bool take_result(struct part *part, const struct resp_value *fields, stru
     if (exchange->model[0] == '\0') { memcpy(exchange->model, model, sizeof model); }
     /* Vectors of two models cannot be compared: a queue may get another one between two parts. */
     if (count != part->count || strcmp(exchange->model, model) != 0) { return false; }
+    if (exchange->cache) { cache_take_info(exchange->cache, part->first, part->count, info); }
     switch (exchange->call.task) {
     case TASK_EMBED:
         (void)json_member_number(info.bytes, info.length, "dim", &dim);
@@ -550,6 +560,48 @@ static bool send_parts(struct exchange *exchange, struct fault *fault)
     return status == STATUS_OK || fault_set(fault, call->dialect, FAULT_UNAVAILABLE, NULL, "%s", err.message);
 }
 
+static void on_cache(void *context, bool hit)
+{
+    struct exchange *exchange = context;
+    struct fault fault;
+    if (hit) {
+        uint64_t tokens;
+        uint32_t dim;
+        const float *vectors = cache_vectors(exchange->cache, &dim, &tokens);
+        size_t size = exchange->call.text_count * (size_t)dim * sizeof(float);
+        if (buffer_reserve(&exchange->floats, size)) {
+            memcpy(exchange->floats.data, vectors, size);
+            exchange->floats.length = size;
+            exchange->dim = dim;
+            exchange->tokens = tokens;
+            exchange->hit = true;
+            snprintf(exchange->model, sizeof exchange->model, "%s", producer_facts(exchange->queue->producer)->model);
+            answer_result(exchange);
+            return;
+        }
+    }
+    if (!send_parts(exchange, &fault)) { answer_fault(exchange, &fault); }
+}
+
+/* Looks for the vectors first; false: there is no cache for this call, which is computed at once. */
+static bool ask_cache(struct exchange *exchange)
+{
+    struct cache_options options = {.producer = exchange->queue->producer,
+                                    .queue = exchange->queue->name,
+                                    .call = &exchange->call,
+                                    .bytes = exchange->gateway->options.cache_bytes,
+                                    .context = exchange,
+                                    .looked = on_cache};
+    if (options.bytes == 0 || exchange->call.task != TASK_EMBED || exchange->kept || exchange->async) { return false; }
+    exchange->cache = cache_look(&options);
+    return exchange->cache;
+}
+
+static bool compute_call(struct exchange *exchange, struct fault *fault)
+{
+    return ask_cache(exchange) || send_parts(exchange, fault);
+}
+
 /* The tokens that a call will have, before anybody has counted them: one for four bytes. */
 static uint64_t estimate_tokens(const struct exchange *exchange)
 {
@@ -571,7 +623,7 @@ static void on_turn(void *context, enum status status, uint64_t wait_ms, const c
                   "the key '%s' has used what it may use in a minute", exchange->key.name);
         fault.retry_after_ms = (unsigned)(wait_ms < UINT32_MAX ? wait_ms : UINT32_MAX);
         answer_fault(exchange, &fault);
-    } else if (!send_parts(exchange, &fault)) {
+    } else if (!compute_call(exchange, &fault)) {
         answer_fault(exchange, &fault);
     }
 }
@@ -582,7 +634,7 @@ static bool take_turn(struct exchange *exchange, struct fault *fault)
     struct gateway *gateway = exchange->gateway;
     struct err err;
     if (!gateway->keys || (exchange->key.requests == 0 && exchange->key.tokens == 0)) {
-        return send_parts(exchange, fault);
+        return compute_call(exchange, fault);
     }
     return keys_ask(gateway->keys, (int)(exchange->queue - gateway->queues), &exchange->key, on_turn, exchange,
                     &exchange->ask, &err) == STATUS_OK ||

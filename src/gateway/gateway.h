@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -24,7 +25,8 @@ struct gateway_options {
     const struct address *address; /* must outlive the gateway, like the names */
     const char *const *queues;     /* [queue_count], at least one */
     size_t queue_count;
-    const char *data; /* the folder of files and batches; "": there are none. Must outlive the gateway */
+    const char *data;     /* the folder of files and batches; "": there are none. Must outlive the gateway */
+    uint64_t cache_bytes; /* of the cache of each queue: gateway/cache.h; 0: there is none */
     void *context;
     void (*on_denied)(void *context, const struct err *err); /* Redis refuses the login */
 };

@@ -419,9 +419,9 @@ static void on_notices(void *context, const struct resp_value *reply)
 
 /* --- Each second -------------------------------------------------------------------------------------------------- */
 
-static const char *const facts_asked[] = {"model",          "max_inputs",  "published_at",  "wait_ms_high",
-                                          "wait_ms_normal", "wait_ms_low", "depth_high",    "depth_normal",
-                                          "depth_low",      "model_facts", "max_text_bytes"};
+static const char *const facts_asked[] = {
+    "model",        "max_inputs", "published_at", "wait_ms_high",   "wait_ms_normal", "wait_ms_low", "depth_high",
+    "depth_normal", "depth_low",  "model_facts",  "max_text_bytes", "model_id",       "precision"};
 enum { FACTS = sizeof facts_asked / sizeof facts_asked[0] };
 
 static uint64_t number_of(const struct resp_value *value)
@@ -443,7 +443,9 @@ static void on_facts(void *context, const struct resp_value *reply)
     snprintf(facts->model, sizeof facts->model, "%s", items[0].bytes ? items[0].bytes : "");
     snprintf(facts->model_facts, sizeof facts->model_facts, "%s", items[9].bytes ? items[9].bytes : "");
     facts->max_inputs = number_of(&items[1]);
-    facts->max_text_bytes = number_of(&items[FACTS - 1]);
+    facts->max_text_bytes = number_of(&items[10]);
+    snprintf(facts->model_id, sizeof facts->model_id, "%s", items[11].bytes ? items[11].bytes : "");
+    snprintf(facts->precision, sizeof facts->precision, "%s", items[12].bytes ? items[12].bytes : "");
     if (items[2].bytes && !resp_equals(&items[2], producer->published)) {
         /* The first look cannot tell by our clock how old it is; a time near ours is recent. */
         uint64_t now_ms = clock_unix_ms(), at_ms = number_of(&items[2]);

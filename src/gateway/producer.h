@@ -36,6 +36,7 @@ struct producer_options {
 struct producer_facts {
     char model[256];                     /* the published name; "": no worker has ever joined */
     char model_facts[2048];              /* of the model, as `meta` has them; "": not known */
+    char model_id[80], precision[16];    /* as pinned; "": not known, or any precision */
     bool connected, served;              /* served: a worker has published something within ten seconds */
     uint64_t max_inputs, max_text_bytes; /* 0: not known */
     int64_t wait_ms[CLASS_COUNT];        /* -1: not known */

@@ -89,6 +89,7 @@ static enum status open_gateway(struct gateway_thread *thread, const struct conf
     options->queues = thread->names;
     options->queue_count = thread->queue_count;
     options->data = config->data;
+    options->cache_bytes = (uint64_t)config->cache_bytes;
     return gateway_open(options, &thread->gateway, err);
 }
 

@@ -99,6 +99,10 @@ static const struct right table[] = {
     {P, "HSET @limit:x x x"},
     {P, "PEXPIRE @limit:x 1"},
 
+    /* The cache of gateways. */
+    {P, "MGET @cache:x"},
+    {P, "SET @cache:x x"},
+
     /* Delays, retries, suspects, dead letters. */
     {W, "ZADD @later 1 x"},
     {W, "ZRANGEBYSCORE @later 0 1"},

@@ -1,0 +1,173 @@
+"""The cache of gateways: a text that was computed before is answered from Redis, with the same bits."""
+# ctest: threads
+# ctest-cost: 20
+
+import base64
+import json
+
+from corpus import texts
+from gateway_case import GatewayCase
+
+CAP = 20_000_000  # so many slots that the few texts of a case hardly share one
+
+
+def encoded(vector):
+    return base64.b64encode(vector).decode()
+
+
+class Cache(GatewayCase):
+    def start(self, *flags, pin="f32", precision="f32", cap=CAP):
+        self.worker = self.start_daemon(self.server, "--precision", precision, *flags)
+        self.start_gateway(None, f"--cache-bytes={cap}")
+        self.wait_until(lambda: self.ask("GET", "/health").status == 200, "the gateway to see the worker")
+        if pin:
+            self.pin(pin)
+
+    def pin(self, precision):
+        """Pins, and waits until the gateway looks into the cache."""
+        self.client.hset(self.sender.key("meta"), "precision", precision)
+        self.wait_until(lambda: "x-sluice-cache" in self.embed("a probe").headers, "the gateway to read the pin")
+
+    def how(self, text, **options):
+        answer = self.embed(text, **options)
+        self.assertEqual(answer.status, 200, answer.body)
+        return answer.headers.get("x-sluice-cache"), answer.body
+
+    def keys(self):
+        return set(self.client.keys(self.sender.key("cache:*")))
+
+    def wait_hit(self, text, **options):
+        """The texts are written after the answer."""
+        self.wait_until(lambda: self.how(text, **options)[0] == "hit", f"a hit of {text}")
+
+    def count(self):
+        return self.client.xinfo_stream(self.sender.stream)["entries-added"]
+
+    def test_a_hit_has_the_bits_of_a_computation_in_any_gateway(self):
+        self.start()
+        some = texts(7)
+        first, computed = self.how(some)
+        self.assertEqual(first, "miss")
+        self.wait_hit(some)
+        sent = self.count()
+        self.assertEqual(self.how(some)[1], computed)
+        self.assertEqual((self.how(some)[0], self.count()), ("hit", sent))
+        self.assertEqual([item["embedding"] for item in json.loads(computed)["data"]],
+                         [encoded(vector) for vector in self.expected(some)])
+        other = self.make_gateway(None, f"--cache-bytes={CAP}").start().wait_listening()
+        self.wait_hit(some[0], gateway=other)
+        sent = self.count()
+        how, body = self.how(some[::-1], gateway=other)
+        backwards = json.loads(body)
+        self.assertEqual((how, self.count()), ("hit", sent))
+        self.assertEqual([item["embedding"] for item in backwards["data"]],
+                         [item["embedding"] for item in json.loads(computed)["data"]][::-1])
+        self.assertEqual(backwards["usage"], json.loads(computed)["usage"])
+
+    def test_a_call_with_one_new_text_is_computed(self):
+        self.start()
+        self.how(["one", "two"])
+        self.wait_hit(["two", "one", "one"])
+        how, body = self.how(["one", "three", "two"])
+        self.assertEqual(how, "miss")
+        self.assertEqual([item["embedding"] for item in json.loads(body)["data"]],
+                         [encoded(vector) for vector in self.expected(["one", "three", "two"])])
+        self.wait_hit("three")
+
+    def test_what_decides_the_bits_decides_the_key(self):
+        self.start()
+        self.how("hello")
+        self.wait_hit("hello")
+        bodies = [{"inputs": "hello", "normalize": False}, {"inputs": "hello", "normalize": True},
+                  {"inputs": "hello", "dimensions": 4}, {"inputs": "hello", "truncate": True}]
+        for body in bodies:
+            with self.subTest(body):
+                first = self.ask("POST", "/embed", body)
+                self.assertEqual((first.status, first.headers["x-sluice-cache"]), (200, "miss"), first.body)
+                self.wait_until(lambda b=body: self.ask("POST", "/embed", b).headers["x-sluice-cache"] == "hit", "a hit")
+                self.assertEqual(self.ask("POST", "/embed", body).body, first.body)
+
+    def test_without_a_pin_or_the_setting_there_is_no_cache(self):
+        self.start(pin=None)
+        plain = self.make_gateway().start().wait_listening()
+        for _ in range(3):
+            self.assertIsNone(self.how("hello")[0])
+        self.pin("f32")
+        self.assertIsNone(self.how("hello", gateway=plain)[0])
+        self.wait_hit("hello")
+        for headers in ({"Prefer": "respond-async"}, {"Idempotency-Key": "k"}):
+            self.assertNotIn("x-sluice-cache", self.embed("hello", **headers).headers)
+
+    def test_another_precision_is_not_answered_with_the_old_one(self):
+        self.start()
+        self.how("hello")
+        self.wait_hit("hello")
+        self.client.hset(self.sender.key("meta"), "precision", "bf16")  # the worker goes on in f32
+        sent = self.count()
+        self.assertIn(self.how("hello")[0], ("miss", None), "at once, before the gateway has read the pin by itself")
+        self.assertEqual(self.count(), sent + 1)
+        self.gateway = self.make_gateway(None, f"--cache-bytes={CAP}").start().wait_listening()
+        self.pin("bf16")  # this gateway has never seen another
+        for _ in range(3):  # it would write before it looks again: the same connection
+            self.assertEqual(self.how("hello")[0], "miss")
+        self.worker.stop()
+        self.worker = self.start_daemon(self.server, "--precision", "bf16")
+        self.wait_hit("hello")
+        answer = json.loads(self.how("hello")[1])["data"][0]["embedding"]
+        self.assertEqual(answer, encoded(self.reference(precision="bf16")("hello")))
+
+    def test_a_producers_login_is_enough(self):
+        self.server = self.start_guarded(self.queue, name="guarded")
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+        self.start()
+        self.how("hello")
+        self.wait_hit("hello")
+
+    def test_clients_that_go_away_while_the_cache_is_looked_through(self):
+        self.start()
+        self.how("hello")
+        self.client.client_pause(1000)
+        some = [self.send("POST", "/v1/embeddings", {"input": "hello"}) for _ in range(20)]
+        for connection in some[::2]:
+            connection.close()
+        for connection in some[1::2]:
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, answer.headers["X-Sluice-Cache"]), (200, "hit"), answer.read())
+            connection.close()
+        self.assertEqual(self.gateway.stop(), 0)
+
+    def test_vectors_expire(self):
+        self.start()
+        self.how("hello")
+        self.wait_hit("hello")
+        for key in self.keys():
+            self.assertTrue(0 < self.client.pttl(key) <= 86_400_000)
+            self.client.pexpire(key, 1)
+        self.wait_until(lambda: not self.keys(), "the keys to expire")
+        self.assertEqual(self.how("hello")[0], "miss")
+
+    def test_the_cap_holds(self):
+        cap = 20_000
+        self.start(cap=cap)
+        for first in range(0, 400, 100):
+            self.how([f"text {number}" for number in range(first, first + 100)])
+        self.wait_hit("the last")
+        self.assertGreater(len(self.keys()), 5)
+        self.assertLessEqual(sum(self.client.memory_usage(key) for key in self.keys()), cap)
+
+    def test_a_broken_cache_fails_no_call(self):
+        self.start()
+        computed = self.how("hello")[1]
+        self.wait_hit("hello")
+        for value in (b"", b"x" * 36, b"x" * 100):
+            for key in self.keys():
+                self.client.set(key, value)
+            self.assertEqual(self.how("hello"), ("miss", computed))
+        for key in self.keys():
+            self.client.set(key, self.client.get(key)[:-3])
+        self.assertEqual(self.how("hello"), ("miss", computed))
+        for key in self.keys():
+            self.client.delete(key)
+            self.client.hset(key, "a", "b")
+        self.assertEqual(self.how("hello"), ("miss", computed))
