@@ -30,8 +30,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
       libhiredis0.14 libevent-core-2.1-7 libevent-openssl-2.1-7 libssl3 ca-certificates \
       libcjson1 libxxhash0 zlib1g libzstd1 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --no-create-home --uid 10001 sluice \
-    && install -d -o sluice -m 700 /var/lib/sluice
+    && useradd --system --no-create-home --uid 10001 sluice
 COPY --from=build /out/usr/local /usr/local
 USER sluice
 ENTRYPOINT ["/usr/local/bin/sluice"]

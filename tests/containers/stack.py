@@ -30,9 +30,8 @@ ROLES = ("producer", "worker", "operator")
 STREAM = "sluice:{default}:requests"
 REPLY = "sluice:{default}:reply:"
 NAMES = {"redis": "sluice_redis_1", "worker-1": "sluice_worker-1_1", "worker-2": "sluice_worker-2_1",
-         "gateway": "sluice_gateway_1", "prometheus": "sluice_prometheus_1"}
-USERS = {"redis": "redis", "worker-1": "sluice", "worker-2": "sluice", "gateway": "sluice", "prometheus": "nobody"}
-FORM_LINES = b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"input": "hello world"}}\n'
+         "prometheus": "sluice_prometheus_1"}
+USERS = {"redis": "redis", "worker-1": "sluice", "worker-2": "sluice", "prometheus": "nobody"}
 
 # Settings for a virtual machine without systemd, where podman's usual requests to the kernel fail; and its own storage.
 CONTAINERS_CONF = """[containers]
@@ -107,9 +106,8 @@ def build_images():
     timed("the image of Sluice", *BUILD, "sluice:latest", SOURCE)
 
 
-def make_project(ports, gateway_port):
-    """Copies the files that docker-compose.yml names, with other ports on this host, and sets passwords. The gateway is in the
-    host's network."""
+def make_project(ports):
+    """Copies the files that docker-compose.yml names, with other ports on this host, and sets passwords."""
     shutil.rmtree(PROJECT, ignore_errors=True)
     os.makedirs(os.path.join(PROJECT, "config", "secrets"), mode=0o700)
     for name in ("redis.conf", "mend-aof.sh", "make-users.sh"):
@@ -121,10 +119,6 @@ def make_project(ports, gateway_port):
     for inside, port in ports.items():
         assert text.count(f'"127.0.0.1:{inside}:{inside}"') == 1
         text = text.replace(f'"127.0.0.1:{inside}:{inside}"', f'"127.0.0.1:{port}:{inside}"')
-    for there, here in (("127.0.0.1:8080", f"127.0.0.1:{gateway_port}"), ("/127.0.0.1/8080", f"/127.0.0.1/{gateway_port}"),
-                        ("producer@127.0.0.1:6379", f"producer@127.0.0.1:{ports[6379]}")):
-        assert there in text
-        text = text.replace(there, here)
     write(os.path.join(PROJECT, "docker-compose.yml"), text)
     for role in ROLES:
         set_password(role, f"pass-of-{role}-{os.urandom(8).hex()}")
@@ -189,11 +183,11 @@ def setUpModule():
 
 class Stack(unittest.TestCase):
     def setUp(self):
-        with socket.socket() as one, socket.socket() as other, socket.socket() as third:
-            for probe in (one, other, third):
+        with socket.socket() as one, socket.socket() as other:
+            for probe in (one, other):
                 probe.bind(("127.0.0.1", 0))
-            self.port, self.watch_port, self.gateway_port = (probe.getsockname()[1] for probe in (one, other, third))
-        make_project({6379: self.port, 9090: self.watch_port}, self.gateway_port)
+            self.port, self.watch_port = (probe.getsockname()[1] for probe in (one, other))
+        make_project({6379: self.port, 9090: self.watch_port})
         self.addCleanup(lambda: compose("down", "-v", "-t", "3", check=False))
 
     def wait(self, condition, what, seconds=60):
@@ -268,16 +262,12 @@ class Stack(unittest.TestCase):
                 run("podman", "healthcheck", "run", name)
         with self.subTest("metrics"):
             self.check_prometheus()
-        with self.subTest("gateway"):
-            self.check_gateway()
         with self.subTest("kill"):
-            for service in ("worker-1", "redis", "worker-2", "redis", "gateway"):
+            for service in ("worker-1", "redis", "worker-2", "redis"):
                 ids = self.submit(300)
                 self.kill(service)
                 self.wait(self.login("producer").ping, "Redis")
                 self.wait_done(ids + self.submit(20))
-            self.wait(lambda: self.ask_gateway("embed", b'{"inputs": "again"}'), "the gateway to listen again")
-            self.assertEqual(self.ask_gateway(f"v1/files/{self.kept}/content"), FORM_LINES)
         watch.ended.set()
         watch.join()
         self.assertGreater(watch.looks, 10000)
@@ -310,18 +300,6 @@ class Stack(unittest.TestCase):
             self.assertNotEqual(run("podman", "exec", "--user", "root", NAMES[service], "touch", place, check=False).returncode, 0)
         self.assertGreaterEqual(int(inspect(service, ".HostConfig.Memory")), 1 << 30)
 
-    def ask_gateway(self, path, body=None, form="application/json"):
-        request = urllib.request.Request(f"http://127.0.0.1:{self.gateway_port}/{path}", body, {"Content-Type": form})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.read()
-
-    def check_gateway(self):
-        """It embeds through the queue, and keeps a file in its volume."""
-        self.assertEqual(len(json.loads(self.ask_gateway("embed", b'{"inputs": "hello world"}'))[0]), 192)
-        form = (b'--=\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-                b'--=\r\nContent-Disposition: form-data; name="file"; filename="requests.jsonl"\r\n\r\n' + FORM_LINES + b'\r\n--=--\r\n')
-        self.kept = json.loads(self.ask_gateway("v1/files", form, 'multipart/form-data; boundary="="'))["id"]
-
     def ask_prometheus(self, path):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.watch_port}/api/v1/{path}", timeout=10) as answer:
             return json.load(answer)["data"]
@@ -339,7 +317,7 @@ class Stack(unittest.TestCase):
         self.assertEqual([alert for alert in self.ask_prometheus("alerts")["alerts"] if alert["state"] == "firing"], [])
 
     def check_end(self):
-        run("podman", "stop", "-t", "20", NAMES["worker-1"], NAMES["worker-2"], NAMES["gateway"], NAMES["prometheus"])
+        run("podman", "stop", "-t", "20", NAMES["worker-1"], NAMES["worker-2"], NAMES["prometheus"])
         run("podman", "stop", "-t", "20", NAMES["redis"])
         self.assertEqual({service: inspect(service, ".State.ExitCode") for service in NAMES}, dict.fromkeys(NAMES, "0"))
         run("podman", "start", NAMES["redis"])
