@@ -32,8 +32,6 @@ struct admin_options {
  * STATUS_NO_MEMORY, STATUS_IO (no thread). */
 MUST_CHECK enum status admin_open(const struct admin_options *options, struct admin **out, struct err *err);
 
-enum { ADMIN_BODY_BYTES = 65536 }; /* of a request's body */
-
 /* Refuses a request at once, or takes it over (HTTP_LATER); as `answer` of struct http_route. */
 enum http_when admin_answer(struct admin *admin, const struct http_request *request, struct http_reply *reply);
 

@@ -9,7 +9,6 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
-#include "daemon/admin.h"
 #include "daemon/consumer.h"
 #include "daemon/history.h"
 #include "http/server.h"
@@ -17,6 +16,8 @@
 #include "operator/session.h"
 #include "redis/pause.h"
 #include "redis/queue_names.h"
+
+enum { ADMIN_BODY_BYTES = 65536 }; /* of a request's body */
 
 /* Name, kind (a query has TEXT alone), most bytes of a TEXT. */
 /* clang-format off */

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "daemon/admin.h"
+#include "daemon/admin_job.h"
 #include "daemon/dashboard.h"
 #include "daemon/gpus.h"
 #include "daemon/history.h"

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "bulk/input/stream.h"
 #include "engine/vector.h"
+#include "gateway/body.h"
 #include "gateway/dialect.h"
 
 /* The members of a line. */
@@ -196,7 +197,7 @@ static bool read_request(struct batch_lines *lines, const char *bytes, size_t le
     }
     struct call call;
     struct fault fault;
-    bool good = dialect_parse(dialect_find(path), found[BODY].bytes, found[BODY].length, &call, &fault) &&
+    bool good = body_parse(dialect_find(path), found[BODY].bytes, found[BODY].length, &call, &fault) &&
                 take_call(lines, &call, out, head, &fault);
     call_free(&call);
     if (good) { return true; }

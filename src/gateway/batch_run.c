@@ -22,13 +22,12 @@
 #include "bulk/remote.h"
 #include "gateway/batch_lines.h"
 #include "gateway/batch_store.h"
-#include "gateway/batches.h"
 #include "redis/client.h"
 
 /* UNPACKED_MAX: eight times the largest file. A small one that is compressed could unpack to any size. */
 enum {
     LINES_MAX = 50000,
-    UNPACKED_MAX = 8 * BATCHES_FILE_BYTES,
+    UNPACKED_MAX = 8 * STORE_FILE_BYTES,
     TEXT_BYTES = 1 << 20,
     LOOK_AHEAD = 4096,
     CONNECT_MS = 5000,

@@ -22,6 +22,7 @@
 #include "gateway/dialect.h"
 
 enum { STORE_ID_MAX = 64, STORE_PATH_MAX = PATH_MAX };
+enum { STORE_FILE_BYTES = 200 << 20 }; /* of the largest upload */
 
 /* The states of a batch, in the order of their names in the API. */
 enum batch_status {

@@ -25,8 +25,6 @@ struct batches_options {
                    struct http_reply *reply); /* takes over the reply's memory and file */
 };
 
-enum { BATCHES_FILE_BYTES = 200 << 20 }; /* the largest body of an upload */
-
 /* Makes the folder if there is none, and begins to run its batches. Owns: the caller ends it with batches_close.
  * Errors: those of folders and threads; STATUS_NO_MEMORY. */
 MUST_CHECK enum status batches_open(const struct batches_options *options, struct batches **out, struct err *err);

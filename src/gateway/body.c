@@ -387,8 +387,9 @@ static bool read_body(struct reader *reader)
     return lexer->at == reader->end || fail_member(reader, "bytes after the JSON object");
 }
 
-bool body_read(const char *body, size_t length, struct call *call, struct fault *fault)
+bool body_parse(const struct dialect *dialect, const char *body, size_t length, struct call *call, struct fault *fault)
 {
+    *call = (struct call){.dialect = dialect, .task = dialect->task, .normalize = -1, .truncate = -1, .purpose = -1};
     if (!body) { body = ""; } /* of length 0 */
     struct reader reader = {.lexer = {body, body + utf8_valid_prefix(body, length)},
                             .body = body,
@@ -397,11 +398,11 @@ bool body_read(const char *body, size_t length, struct call *call, struct fault 
                             .call = call,
                             .fault = fault};
     if (!read_body(&reader)) { return false; }
-    for (size_t i = 0; i < call->dialect->member_count; i++) {
-        const struct member *member = &call->dialect->members[i];
+    for (size_t i = 0; i < dialect->member_count; i++) {
+        const struct member *member = &dialect->members[i];
         if (member->required && (call->given >> i & 1) == 0) {
-            return fault_set(fault, call->dialect, FAULT_BAD_REQUEST, member->name, "%s: missing", member->name);
+            return fault_set(fault, dialect, FAULT_BAD_REQUEST, member->name, "%s: missing", member->name);
         }
     }
-    return true;
+    return !dialect->finish || dialect->finish(call, fault);
 }

@@ -9,7 +9,6 @@
 #include "base/float_text.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "gateway/body.h"
 #include "schedule/encodings.h"
 
 /* The table. To add a dialect: its row here. */
@@ -33,13 +32,6 @@ void call_free(struct call *call)
     free(call->texts);
     buffer_free(&call->decoded);
     *call = (struct call){0};
-}
-
-bool dialect_parse(const struct dialect *dialect, const char *body, size_t length, struct call *call,
-                   struct fault *fault)
-{
-    *call = (struct call){.dialect = dialect, .task = dialect->task, .normalize = -1, .truncate = -1, .purpose = -1};
-    return body_read(body, length, call, fault) && (!dialect->finish || dialect->finish(call, fault));
 }
 
 /* Finds a text in a JSON array of strings without escapes; case does not matter. */

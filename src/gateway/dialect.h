@@ -118,12 +118,42 @@ struct fault_style {
 };
 extern const struct fault_style openai_faults, tei_faults, cohere_faults;
 
+/* How a member is read. One that is null counts as not given. */
+enum member_kind {
+    MEMBER_INPUT,      /* a text or a list of texts */
+    MEMBER_TEXTS,      /* a list of texts */
+    MEMBER_SEQUENCES,  /* a text, [a text], or a list of such lists; a list of two would be a pair, which is refused */
+    MEMBER_DOCUMENTS,  /* a list of texts, or of objects with a member `text` */
+    MEMBER_SIMILARITY, /* an object with `source_sentence`, which becomes the first text, and a list of `sentences` */
+    MEMBER_STRING,     /* a text, decoded, at `offset` */
+    MEMBER_NAME,       /* the same, at most CALL_NAME_MAX bytes; may be empty, as if it were not given */
+    MEMBER_COUNT,      /* a whole number from 1 on, at `offset` */
+    MEMBER_FLAG,       /* true or false, at `offset` */
+    MEMBER_WORD,       /* one of `words`: its number in the list as a bit, at `offset` */
+    MEMBER_WORDS,      /* a list of them */
+    MEMBER_CHOICE,     /* one of `words`: its number in the list, as a signed char at `offset` */
+    MEMBER_CHECKED,    /* one of `words`, which all mean the same to us: nothing is kept */
+    MEMBER_REFUSED,    /* would change the result and is not supported: only null and false are taken */
+};
+
+/* The most words of a member. */
+enum { MEMBER_WORDS_MAX = 8 };
+
+/* A member that a dialect knows. */
+struct member {
+    const char *name;
+    enum member_kind kind;
+    size_t offset; /* in struct call, of a slice, uint32_t, signed char or unsigned */
+    const char *words[MEMBER_WORDS_MAX + 1];
+    bool required;
+};
+
 /* A path to which bodies are posted. */
 struct dialect {
     const char *path;
     const char *summary, *schema; /* for openapi.c; schema: of an answer, as that of a fault */
     enum request_task task;
-    const struct member *members; /* gateway/body.h */
+    const struct member *members; /* [member_count] */
     size_t member_count;
     bool (*finish)(struct call *call, struct fault *fault); /* the last checks and defaults; NULL: none */
     void (*render)(const struct call *call, const struct answer *answer, struct buffer *to);
@@ -139,11 +169,6 @@ extern const size_t dialect_count;
 
 /* The dialect of a path; NULL: none. */
 const struct dialect *dialect_find(const char *path);
-
-/* Reads a body. Owns: the caller ends the call with call_free, also after an error; the body must outlive it. False:
- * the fault says why. Thread: any. */
-MUST_CHECK bool dialect_parse(const struct dialect *dialect, const char *body, size_t length, struct call *call,
-                              struct fault *fault);
 
 /* Chooses the prompt of a call that says what its vectors are for, if it names none itself: the model's prompt for that
  * purpose, by the names that models give it. A model that has no such prompt uses its own. `facts`: `model_facts` of

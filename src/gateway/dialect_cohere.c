@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "gateway/body.h"
 #include "gateway/dialect.h"
 #include "schedule/reply.h"
 

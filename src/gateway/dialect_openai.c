@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "gateway/body.h"
 #include "gateway/dialect.h"
 
 static void put_openai_fault(const struct fault *fault, struct buffer *to)

@@ -10,7 +10,9 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "gateway/batch_store.h"
 #include "gateway/batches.h"
+#include "gateway/body.h"
 #include "gateway/cache.h"
 #include "gateway/dialect.h"
 #include "gateway/keys.h"
@@ -660,7 +662,7 @@ static bool begin_call(struct exchange *exchange, const struct http_request *req
     exchange->body = malloc(request->body_length + 1);
     if (!exchange->body) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for the body"); }
     if (request->body_length > 0) { memcpy(exchange->body, request->body, request->body_length); }
-    if (!dialect_parse(dialect, exchange->body, request->body_length, &exchange->call, fault) ||
+    if (!body_parse(dialect, exchange->body, request->body_length, &exchange->call, fault) ||
         !pick_queue(exchange, request, fault) || !read_wishes(exchange, request, fault)) {
         return false;
     }
@@ -1090,7 +1092,7 @@ static enum status open_http(struct gateway *gateway, struct err *err)
                                 .limits = {.connections = CONNECTIONS,
                                            .body_bytes = BODY_BYTES,
                                            .memory_bytes = BODIES_BYTES,
-                                           .file_bytes = BATCHES_FILE_BYTES,
+                                           .file_bytes = STORE_FILE_BYTES,
                                            .receive_ms = RECEIVE_MS,
                                            .answer_ms = TIMEOUT_MOST_S * 1000u + RECEIVE_MS,
                                            .idle_ms = IDLE_MS},

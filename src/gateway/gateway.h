@@ -1,6 +1,6 @@
 /* The gateway: HTTP clients' calls become requests of queues, and their replies become answers.
  *
- *   http/server ──body──► dialect_parse ──call──► producer (XADD; a request for each max_inputs texts)
+ *   http/server ──body──► body_parse ──call──► producer (XADD; a request for each max_inputs texts)
  *               ◄─answer─ dialect_render ◄─joined─ producer (reply)
  *
  * It keeps nothing that a restart would lose: a call that is cut off by one is sent again by its client.

@@ -5,7 +5,6 @@
 
 #include "base/json.h"
 #include "base/version.h"
-#include "gateway/body.h"
 #include "gateway/dialect.h"
 
 /* Appends JSON in which ' stands for ". */

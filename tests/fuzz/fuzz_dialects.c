@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "fuzz.h"
+#include "gateway/body.h"
 #include "gateway/dialect.h"
 #include "schedule/inputs.h"
 
@@ -78,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *body = (const char *)data + 1;
     struct call call;
     struct fault fault;
-    if (dialect_parse(dialect, body, size - 1, &call, &fault)) {
+    if (body_parse(dialect, body, size - 1, &call, &fault)) {
         check_call(&call, body, size - 1);
         check_answer(&call);
     } else {

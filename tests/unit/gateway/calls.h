@@ -5,6 +5,7 @@
 #include "harness.h"
 #include "quoted.h"
 
+#include "gateway/body.h"
 #include "gateway/dialect.h"
 
 /* Reads a body, in which ' stands for ", that must be good. Owns: the caller ends the call. */
@@ -13,9 +14,7 @@ static inline struct call good_call(const char *path, const char *body)
     struct call call;
     struct fault fault = {.message = ""};
     const char *json = quoted(body);
-    if (!dialect_parse(dialect_find(path), json, strlen(json), &call, &fault)) {
-        fail_msg("%s: %s", body, fault.message);
-    }
+    if (!body_parse(dialect_find(path), json, strlen(json), &call, &fault)) { fail_msg("%s: %s", body, fault.message); }
     return call;
 }
 
@@ -24,7 +23,7 @@ static inline void assert_refused(const char *path, const char *body, size_t len
 {
     struct call call;
     struct fault fault = {.message = ""};
-    if (dialect_parse(dialect_find(path), body, length, &call, &fault)) { fail_msg("%s: was accepted", body); }
+    if (body_parse(dialect_find(path), body, length, &call, &fault)) { fail_msg("%s: was accepted", body); }
     call_free(&call);
     if (fault.status != status || strcmp(fault.message, message) != 0) {
         fail_msg("%s: %d %s, not %d %s", body, fault.status, fault.message, status, message);

@@ -154,7 +154,7 @@ TEST(the_most_texts_are_2048)
     struct call call;
     struct fault fault;
     struct buffer body = many_texts(2048), more = many_texts(2049);
-    assert_true(dialect_parse(&openai_embeddings, body.data, body.length, &call, &fault));
+    assert_true(body_parse(&openai_embeddings, body.data, body.length, &call, &fault));
     assert_int_equal(call.text_count, 2048);
     assert_slice(call.texts[2047], "\"text 2047\"");
     call_free(&call);

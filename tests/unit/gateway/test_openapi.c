@@ -2,7 +2,7 @@
 #include "calls.h"
 
 #include "base/json.h"
-#include "gateway/body.h"
+#include "gateway/dialect.h"
 #include "gateway/openapi.h"
 
 static const struct openapi_path others[] = {
