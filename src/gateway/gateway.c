@@ -645,7 +645,6 @@ static bool take_turn(struct exchange *exchange, struct fault *fault)
 
 static bool begin_call(struct exchange *exchange, const struct http_request *request, struct fault *fault)
 {
-    struct gateway *gateway = exchange->gateway;
     const struct dialect *dialect = exchange->call.dialect = dialect_find(request->path);
     const char *type = http_header(request, "Content-Type"), *key = http_header(request, "Idempotency-Key");
     const char *prefer = http_header(request, "Prefer");
@@ -657,7 +656,6 @@ static bool begin_call(struct exchange *exchange, const struct http_request *req
     if (!type || strncasecmp(type, "application/json", strlen("application/json")) != 0) {
         return fault_set(fault, dialect, FAULT_BAD_REQUEST, NULL, "Content-Type must be application/json");
     }
-    if (!check_key(gateway, dialect, request, KEYS_ANY_QUEUE, &exchange->key, fault)) { return false; }
     exchange->async = prefer && strcasestr(prefer, "respond-async");
     exchange->body = malloc(request->body_length + 1);
     if (!exchange->body) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for the body"); }
@@ -913,25 +911,10 @@ static enum http_when answer_job(void *context, const struct http_request *reque
 
 /* --- Pages about the gateway itself ------------------------------------------------------------------------------ */
 
-/* Answers a request whose key is unknown. */
-static bool refuse_page(struct gateway *gateway, const struct http_request *request, bool batches,
-                        struct http_reply *reply)
-{
-    struct key_facts facts;
-    struct fault fault;
-    bool good = check_key(gateway, NULL, request, KEYS_ANY_QUEUE, &facts, &fault);
-    if (good && batches && gateway->keys && !facts.batches) {
-        good = fault_set(&fault, NULL, FAULT_FORBIDDEN, NULL, "the key may not use files and batches");
-    }
-    if (!good) { fill_fault(gateway, NULL, &fault, reply); }
-    return !good;
-}
-
 static enum http_when answer_models(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct gateway *gateway = context;
     const struct model_queue *queue = find_queue(gateway, (struct slice){request->rest, strlen(request->rest)});
-    if (refuse_page(context, request, false, reply)) { return HTTP_NOW; }
     if (request->rest[0] == '\0') {
         buffer_json(&reply->body, "{'object':'list','data':[");
         for (size_t i = 0, count = 0; i < gateway->options.queue_count; i++) {
@@ -962,7 +945,7 @@ static enum http_when answer_metrics(void *context, const struct http_request *r
 {
     const struct gateway *gateway = context;
     uint64_t answered, refused;
-    if (refuse_page(context, request, false, reply)) { return HTTP_NOW; }
+    (void)request;
     http_counters(gateway->http, &answered, &refused);
     page_metrics(&gateway->counts, gateway->queues, gateway->options.queue_count, answered, refused, &reply->body);
     return HTTP_NOW;
@@ -971,7 +954,7 @@ static enum http_when answer_metrics(void *context, const struct http_request *r
 static enum http_when answer_info(void *context, const struct http_request *request, struct http_reply *reply)
 {
     const struct gateway *gateway = context;
-    if (refuse_page(context, request, false, reply)) { return HTTP_NOW; }
+    (void)request;
     page_info(&gateway->queues[0], &reply->body);
     return HTTP_NOW;
 }
@@ -989,7 +972,6 @@ static enum http_when answer_openapi(void *context, const struct http_request *r
 static enum http_when ask_batches(void *context, const struct http_request *request, struct http_reply *reply)
 {
     struct gateway *gateway = context;
-    if (refuse_page(gateway, request, true, reply)) { return HTTP_NOW; }
     return batches_ask(gateway->batches, request, reply);
 }
 
@@ -1036,6 +1018,27 @@ enum {
     OWN_ROUTES = sizeof own_routes / sizeof own_routes[0],
     BATCH_ROUTES = sizeof batch_routes / sizeof batch_routes[0]
 };
+
+/* Asks for a key before anybody sends a body; which queue it may ask is seen in the body, or in the name of a job. */
+static bool admit_request(void *context, const struct http_route *route, const struct http_request *request,
+                          struct http_reply *reply)
+{
+    struct gateway *gateway = context;
+    const struct dialect *dialect = dialect_find(route->path);
+    struct key_facts facts;
+    struct fault fault;
+    char id[ID_MAX];
+    if (!gateway->keys || route->answer == answer_health || route->answer == answer_openapi) { return true; }
+    bool good = check_key(gateway, dialect, request, KEYS_ANY_QUEUE, &facts, &fault);
+    if (good && route->answer == ask_batches && !facts.batches) {
+        good = fault_set(&fault, NULL, FAULT_FORBIDDEN, NULL, "the key may not use files and batches");
+    }
+    if (good) { return true; }
+    snprintf(id, sizeof id, "%s-%llx", gateway->name, (unsigned long long)request->number);
+    put_request_id(reply, id);
+    fill_fault(gateway, dialect, &fault, reply);
+    return false;
+}
 
 static enum status open_queues(struct gateway *gateway, struct err *err)
 {
@@ -1098,6 +1101,7 @@ static enum status open_http(struct gateway *gateway, struct err *err)
                                            .idle_ms = IDLE_MS},
                                 .folder = gateway->options.data,
                                 .context = gateway,
+                                .admit = admit_request,
                                 .refuse = refuse_request,
                                 .gone = on_gone};
     if (!gateway->keys && !http_is_loopback(gateway->options.listen)) {

@@ -428,6 +428,17 @@ static int read_head(struct client *client, size_t length, const char **error)
     return head->length > most_bytes(client) ? 413 : 0;
 }
 
+/* Returns whether the request goes on; else it is answered. */
+static bool admit_request(struct client *client)
+{
+    const struct http_options *options = &client->http->options;
+    struct http_reply reply = {.type = client->route->type};
+    if (!options->admit || options->admit(options->context, client->route, &client->request, &reply)) { return true; }
+    client->keep = client->keep && !client->head.chunked && client->head.length == 0;
+    send_reply(client, &reply);
+    return false;
+}
+
 /* Returns whether it has got further. */
 static bool take_head(struct client *client)
 {
@@ -456,7 +467,7 @@ static bool take_head(struct client *client)
     client->stage = BODY;
     if (status != 0) {
         refuse_request(client, status, error);
-    } else if (client->head.expects && in->length == 0) {
+    } else if (admit_request(client) && client->head.expects && in->length == 0) {
         static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
         bool sent = send(client->fd, go_on, sizeof go_on - 1, 0) == sizeof go_on - 1;
         if (!sent) { client->stage = DONE; }

@@ -88,6 +88,11 @@ struct http_options {
     const char *folder;  /* of the files for bodies; must outlive the server */
     void *context;       /* of the routes, and of the functions below */
 
+    /* Asked before the body of a request is taken, once its route is known. False: the reply is the answer, and if
+     * there is a body, the connection ends. NULL: all are admitted. */
+    bool (*admit)(void *context, const struct http_route *route, const struct http_request *request,
+                  struct http_reply *reply);
+
     /* Fills the reply of a refusal that is the server's own: no such path, too large, too late … `route` is NULL if
      * none is known. NULL: http_error does it. */
     void (*refuse)(void *context, const struct http_route *route, int status, const char *error,

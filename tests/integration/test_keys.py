@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import time
 
 from daemon import BINARY
 from gateway_case import GatewayCase
@@ -73,6 +72,14 @@ class Redis(KeysCase):
         self.assertEqual(scheme.status, 401)
         self.assertEqual(self.ask("POST", "/embed", BODIES["/embed"], {"Authorization": "bearer  " + key}).status, 200)
 
+    def test_nobody_sends_a_body_without_a_key(self):
+        self.start_gateway(None, "--keys", "redis", "--data", self.path("data"))
+        self.wait_until(lambda: self.call(None).status == 401, "the keys to be known")
+        for path in (*BODIES, "/v1/files", "/v1/batches"):
+            with self.subTest(path), socket.create_connection(("127.0.0.1", self.gateway.port), timeout=60) as connection:
+                connection.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n".encode())
+                self.assertIn(b" 401 ", connection.makefile("rb").readline())
+
     def test_pages(self):
         key = self.create("k")
         self.wait_status(200, key)
@@ -90,9 +97,7 @@ class Redis(KeysCase):
         self.assertIn(b"has a key k already", again.stderr)
         done = self.run_sluice("keys", "revoke", "k", "--redis", str(self.server.address("operator")), "--queue", self.queue)
         self.assertEqual(done.returncode, 0, done.stderr)
-        began = time.monotonic()
         self.wait_status(401, key)
-        self.assertLess(time.monotonic() - began, 5)
         self.assertEqual(self.call(other).status, 200)
         done = self.run_sluice("keys", "revoke", "k", "--redis", str(self.server.address("operator")), "--queue", self.queue)
         self.assertIn(b"has no key k", done.stderr)
