@@ -198,7 +198,7 @@ const float *cache_vectors(const struct cache_look *look, uint32_t *dim, uint64_
 void cache_take_info(struct cache_look *look, uint32_t first, uint32_t count, struct slice info)
 {
     char precision[16];
-    const char *value, *at;
+    const char *value = NULL, *at;
     size_t length;
     if (!json_member_text(info.bytes, info.length, "precision", precision, sizeof precision)) {
         snprintf(precision, sizeof precision, "f32"); /* a reply leaves it out */
