@@ -61,11 +61,6 @@ static bool put_decoded(struct buffer *to, struct slice string)
     return string.length >= 2 && string.bytes[0] == '"' && buffer_json_decode(to, string.bytes + 1, string.length - 2);
 }
 
-static bool is_name(struct slice slice, const char *name)
-{
-    return slice.length == strlen(name) && memcmp(slice.bytes, name, slice.length) == 0;
-}
-
 /* True if it is this string, however that is escaped: PHP writes a slash as \/. */
 static bool is_string(struct slice value, const char *text, struct buffer *room)
 {
@@ -114,13 +109,10 @@ static void put_fault(struct buffer *to, struct buffer *body, const struct line_
 static bool take_call(struct batch_lines *lines, const struct call *call, struct document *out, struct line_head *head,
                       struct fault *fault)
 {
-    struct slice model = call->model;
-    const char *slash = model.length > 0 ? memrchr(model.bytes, '/', model.length) : NULL;
-    struct slice last = {slash ? slash + 1 : model.bytes,
-                         slash ? (size_t)(model.bytes + model.length - slash - 1) : model.length};
+    struct slice model = call->model, last = slice_last_part(model);
     const char *known[] = {lines->model, lines->queue ? lines->queue : lines->model};
     bool named = model.length == 0 || lines->any_model;
-    for (int i = 0; i < 2; i++) { named = named || is_name(model, known[i]) || is_name(last, known[i]); }
+    for (int i = 0; i < 2; i++) { named = named || slice_is(model, known[i]) || slice_is(last, known[i]); }
     if (!named) {
         return fault_set(fault, NULL, FAULT_NO_MODEL, "model", "the model \"%.*s\" is not here, but \"%s\"",
                          (int)(model.length < 100 ? model.length : 100), model.bytes, lines->model);
@@ -132,10 +124,6 @@ static bool take_call(struct batch_lines *lines, const struct call *call, struct
     if (call->prompt.length > 0 || call->purpose >= 0) {
         return fault_set(fault, NULL, FAULT_BAD_REQUEST, call->prompt.length > 0 ? "prompt_name" : "input_type",
                          "prompt_name, input_type, task: a batch has one prompt, the model's");
-    }
-    if (call->purpose >= 0) {
-        return fault_set(fault, NULL, FAULT_BAD_REQUEST, "input_type",
-                         "input_type, task: a batch has one prompt, the model's");
     }
     if (call->truncate == 0) {
         return fault_set(fault, NULL, FAULT_BAD_REQUEST, "truncation",

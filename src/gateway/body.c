@@ -106,11 +106,6 @@ static bool add_text(struct reader *reader)
     return true;
 }
 
-static bool is_name(struct slice name, const char *known)
-{
-    return name.length == strlen(known) && memcmp(name.bytes, known, name.length) == 0;
-}
-
 /* Moves past the value of a member that nobody reads. */
 static bool skip_value(struct reader *reader)
 {
@@ -140,7 +135,7 @@ static bool read_object(struct reader *reader, bool (*read)(struct reader *reade
 /* Reads a member of a document; of all but its `text` nothing is kept. */
 static bool read_document_member(struct reader *reader, struct slice name)
 {
-    if (!is_name(name, "text")) { return skip_value(reader); }
+    if (!slice_is(name, "text")) { return skip_value(reader); }
     if (reader->call->text_count > reader->index) { return fail_member(reader, "has `text` more than once"); }
     return lexer_take(&reader->lexer, '"') ? add_text(reader) : fail_member(reader, "its `text` must be a string");
 }
@@ -215,7 +210,7 @@ static bool read_similarity_member(struct reader *reader, struct slice name)
     struct call *call = reader->call;
     struct lexer *lexer = &reader->lexer;
     uint32_t before = call->text_count;
-    if (is_name(name, "source_sentence")) {
+    if (slice_is(name, "source_sentence")) {
         if (reader->source) { return fail_member(reader, "`source_sentence` is given more than once"); }
         if (!lexer_take(lexer, '"')) { return fail_member(reader, "`source_sentence` must be a string"); }
         if (!add_text(reader)) { return false; }
@@ -225,7 +220,7 @@ static bool read_similarity_member(struct reader *reader, struct slice name)
         reader->source = true;
         return true;
     }
-    if (!is_name(name, "sentences")) { return skip_value(reader); }
+    if (!slice_is(name, "sentences")) { return skip_value(reader); }
     if (before > (reader->source ? 1u : 0u)) { return fail_member(reader, "`sentences` are given more than once"); }
     bool read = read_texts(reader);
     if (read) { reader->index = NO_INDEX; }
@@ -275,7 +270,7 @@ static bool read_word(struct reader *reader, int *number)
     if (!lexer_take(&reader->lexer, '"')) { return fail_word(reader); }
     if (!read_decoded(reader, &word)) { return false; }
     for (*number = 0; reader->member->words[*number]; ++*number) {
-        if (is_name(word, reader->member->words[*number])) { return true; }
+        if (slice_is(word, reader->member->words[*number])) { return true; }
     }
     return fail_word(reader);
 }
@@ -360,7 +355,7 @@ static bool read_body_member(struct reader *reader, struct slice name)
     struct call *call = reader->call;
     const struct dialect *dialect = call->dialect;
     size_t i = 0;
-    while (i < dialect->member_count && !is_name(name, dialect->members[i].name)) { i++; }
+    while (i < dialect->member_count && !slice_is(name, dialect->members[i].name)) { i++; }
     if (i == dialect->member_count) { return skip_value(reader); }
     reader->member = &dialect->members[i];
     if ((reader->seen >> i & 1) != 0) { return fail_member(reader, "given more than once"); }

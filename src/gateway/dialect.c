@@ -27,6 +27,17 @@ const struct dialect *dialect_find(const char *path)
 
 /* --- Calls and answers --- */
 
+bool slice_is(struct slice slice, const char *text)
+{
+    return slice.length == strlen(text) && memcmp(slice.bytes, text, slice.length) == 0;
+}
+
+struct slice slice_last_part(struct slice name)
+{
+    const char *slash = name.length > 0 ? memrchr(name.bytes, '/', name.length) : NULL;
+    return slash ? (struct slice){slash + 1, name.length - (size_t)(slash + 1 - name.bytes)} : name;
+}
+
 void call_free(struct call *call)
 {
     free(call->texts);
@@ -135,11 +146,6 @@ bool fault_set(struct fault *fault, const struct dialect *dialect, enum fault_ki
     va_end(args);
     utf8_mend(fault->message, sizeof fault->message);
     return false;
-}
-
-static bool slice_is(struct slice slice, const char *text)
-{
-    return slice.length == strlen(text) && memcmp(slice.bytes, text, slice.length) == 0;
 }
 
 /* The kind of fault for each code of the protocol, by its name in replies; 500 and no blame of the client for those

@@ -26,6 +26,11 @@ struct slice {
 /* The uses of vectors; the words of each dialect have the same order. */
 enum purpose { PURPOSE_DOCUMENT, PURPOSE_QUERY, PURPOSE_CLASSIFICATION, PURPOSE_CLUSTERING, PURPOSES };
 
+bool slice_is(struct slice slice, const char *text);
+
+/* What follows the last slash: people write sentence-transformers/all-MiniLM-L6-v2, and a folder has the last part. */
+struct slice slice_last_part(struct slice name);
+
 /* Forms of vectors in an answer, as bits; 0: the dialect's usual one. */
 enum { FORM_FLOAT = 1, FORM_BASE64 = 2 };
 

@@ -88,6 +88,12 @@ struct gateway {
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
 
+/* The id of a request by its number. */
+static void name_request(const struct gateway *gateway, uint64_t number, char id[ID_MAX])
+{
+    snprintf(id, ID_MAX, "%s-%llx", gateway->name, (unsigned long long)number);
+}
+
 static void put_request_id(struct http_reply *reply, const char *id)
 {
     buffer_format(&reply->headers, "x-request-id: %s\r\n", id);
@@ -296,17 +302,9 @@ static void on_ended(void *context, const struct producer_reply *reply)
 
 /* --- From a call to requests -------------------------------------------------------------------------------------- */
 
-/* The name after the last slash: people write sentence-transformers/all-MiniLM-L6-v2, and the folder is named by the
- * last part. */
-static struct slice last_part(struct slice name)
-{
-    const char *slash = name.length > 0 ? memrchr(name.bytes, '/', name.length) : NULL;
-    return slash ? (struct slice){slash + 1, name.length - (size_t)(slash + 1 - name.bytes)} : name;
-}
-
 static bool is_name(struct slice slice, const char *name)
 {
-    return name[0] != '\0' && slice.length == strlen(name) && memcmp(slice.bytes, name, slice.length) == 0;
+    return name[0] != '\0' && slice_is(slice, name);
 }
 
 static struct model_queue *find_queue(const struct gateway *gateway, struct slice model)
@@ -317,7 +315,7 @@ static struct model_queue *find_queue(const struct gateway *gateway, struct slic
             struct model_queue *queue = &gateway->queues[i];
             if (is_name(model, queue->name) || is_name(model, producer_facts(queue->producer)->model)) { return queue; }
         }
-        model = last_part(model);
+        model = slice_last_part(model);
     }
     return NULL;
 }
@@ -685,7 +683,7 @@ static struct exchange *make_exchange(struct gateway *gateway, const struct http
     exchange->gateway = gateway;
     exchange->number = request->number;
     exchange->began_ns = clock_now_ns();
-    snprintf(exchange->id, sizeof exchange->id, "%s-%llx", gateway->name, (unsigned long long)request->number);
+    name_request(gateway, request->number, exchange->id);
     return exchange;
 }
 
@@ -979,7 +977,7 @@ static void answer_batches(void *context, uint64_t number, struct http_reply *re
 {
     struct gateway *gateway = context;
     char id[ID_MAX];
-    snprintf(id, sizeof id, "%s-%llx", gateway->name, (unsigned long long)number);
+    name_request(gateway, number, id);
     put_request_id(reply, id);
     http_answer(gateway->http, number, reply);
 }
@@ -1034,7 +1032,7 @@ static bool admit_request(void *context, const struct http_route *route, const s
         good = fault_set(&fault, NULL, FAULT_FORBIDDEN, NULL, "the key may not use files and batches");
     }
     if (good) { return true; }
-    snprintf(id, sizeof id, "%s-%llx", gateway->name, (unsigned long long)request->number);
+    name_request(gateway, request->number, id);
     put_request_id(reply, id);
     fill_fault(gateway, dialect, &fault, reply);
     return false;
