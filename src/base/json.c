@@ -119,6 +119,27 @@ bool lexer_value(struct lexer *lexer, unsigned depth)
     return lexer_take(lexer, end);
 }
 
+bool lexer_next_member(struct lexer *lexer, struct lexer_member *member)
+{
+    bool first = !member->name;
+    lexer_skip_space(lexer);
+    bool more = lexer_take(lexer, first ? '{' : ',');
+    lexer_skip_space(lexer);
+    member->whole = more == first && lexer_take(lexer, '}');
+    if (!more || member->whole || !lexer_take(lexer, '"') || !lexer_string(lexer, &member->name, &member->length)) {
+        return false;
+    }
+    lexer_skip_space(lexer);
+    if (!lexer_take(lexer, ':')) { return false; }
+    lexer_skip_space(lexer);
+    return true;
+}
+
+bool lexer_member_is(const struct lexer_member *member, const char *name)
+{
+    return strlen(name) == member->length && memcmp(name, member->name, member->length) == 0;
+}
+
 bool json_valid(const char *bytes, size_t length)
 {
     struct lexer lexer = {bytes, bytes + length};
@@ -198,22 +219,13 @@ bool buffer_json_decode(struct buffer *to, const char *bytes, size_t length)
 bool json_member(const char *object, size_t length, const char *name, const char **value, size_t *value_length)
 {
     struct lexer lexer = {object, object ? object + length : NULL};
-    const char *key;
-    size_t key_length;
-    lexer_skip_space(&lexer);
-    if (!lexer_take(&lexer, '{')) { return false; }
-    do {
-        lexer_skip_space(&lexer);
-        if (!lexer_take(&lexer, '"') || !lexer_string(&lexer, &key, &key_length)) { return false; }
-        lexer_skip_space(&lexer);
-        if (!lexer_take(&lexer, ':')) { return false; }
-        lexer_skip_space(&lexer);
+    struct lexer_member member = {0};
+    while (lexer_next_member(&lexer, &member)) {
         *value = lexer.at;
         if (!lexer_value(&lexer, 1)) { return false; }
         *value_length = (size_t)(lexer.at - *value);
-        if (key_length == strlen(name) && memcmp(key, name, key_length) == 0) { return true; }
-        lexer_skip_space(&lexer);
-    } while (lexer_take(&lexer, ','));
+        if (lexer_member_is(&member, name)) { return true; }
+    }
     return false;
 }
 

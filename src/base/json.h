@@ -36,6 +36,20 @@ enum { JSON_DEPTH_MAX = 64 };
  * value, or deeper than JSON_DEPTH_MAX. */
 bool lexer_value(struct lexer *lexer, unsigned depth);
 
+/* A member of an object that is walked. Zero-initialise it before the first. */
+struct lexer_member {
+    const char *name; /* [length], between its quotes */
+    size_t length;
+    bool whole; /* after the last member: the object has ended as it should; if not, `at` is the byte that is wrong */
+};
+
+/* Reads the name of an object's first member, or of the next one, and moves to its value. The caller moves past the
+ * value. False: there is none; the lexer is then past the object, if it is whole. */
+bool lexer_next_member(struct lexer *lexer, struct lexer_member *member);
+
+/* Returns whether it has this name, which has no escapes. */
+bool lexer_member_is(const struct lexer_member *member, const char *name);
+
 /* Returns whether the bytes are one value in UTF-8, except for the digits after the u of an escape. */
 bool json_valid(const char *bytes, size_t length);
 

@@ -98,20 +98,13 @@ static bool read_value(struct lexer *lexer, enum kind kind, struct buffer *value
 const char *admin_job_read_body(struct admin_job *job, const char *body, size_t length)
 {
     struct lexer lexer = {body, body + length};
-    const char *name, *problem = NULL;
+    struct lexer_member member = {0};
+    const char *problem = NULL;
     if (!json_valid(body, length)) { return "the body is not JSON"; }
-    lexer_skip_space(&lexer);
-    if (!lexer_take(&lexer, '{')) { return "the body is not a JSON object"; }
-    lexer_skip_space(&lexer);
-    for (bool more = *lexer.at != '}'; more && !problem; more = lexer_take(&lexer, ',')) {
+    while (!problem && lexer_next_member(&lexer, &member)) {
         struct buffer value = {0};
         enum param param;
-        lexer_skip_space(&lexer);
-        (void)(lexer_take(&lexer, '"') && lexer_string(&lexer, &name, &length));
-        lexer_skip_space(&lexer);
-        lexer_take(&lexer, ':');
-        lexer_skip_space(&lexer);
-        if (!find_param(job->route, name, length, &param)) {
+        if (!find_param(job->route, member.name, member.length, &param)) {
             problem = "the body has a member that this path does not know";
         } else if (!read_value(&lexer, params[param].kind, &value)) {
             problem = "a member of the body is not of its kind";
@@ -119,9 +112,8 @@ const char *admin_job_read_body(struct admin_job *job, const char *body, size_t 
             problem = keep_value(job, param, &value);
         }
         buffer_free(&value);
-        lexer_skip_space(&lexer);
     }
-    return problem;
+    return problem || member.whole ? problem : "the body is not a JSON object";
 }
 
 const char *admin_job_param_name(enum param param)

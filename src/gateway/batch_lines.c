@@ -32,26 +32,17 @@ struct line_head {
 static const char *find_members(const char *bytes, size_t length, struct slice found[MEMBERS])
 {
     struct lexer lexer = {bytes, bytes + length};
+    struct lexer_member member = {0};
     memset(found, 0, MEMBERS * sizeof *found);
-    lexer_skip_space(&lexer);
-    if (!lexer_take(&lexer, '{')) { return NULL; }
-    do {
-        const char *name;
-        size_t name_bytes;
-        lexer_skip_space(&lexer);
-        if (!lexer_take(&lexer, '"') || !lexer_string(&lexer, &name, &name_bytes)) { return NULL; }
-        lexer_skip_space(&lexer);
-        if (!lexer_take(&lexer, ':')) { return NULL; }
-        lexer_skip_space(&lexer);
+    while (lexer_next_member(&lexer, &member)) {
         const char *value = lexer.at;
         if (!lexer_value(&lexer, 1)) { return NULL; }
         for (int i = 0; i < MEMBERS; i++) {
-            if (strlen(names[i]) != name_bytes || memcmp(names[i], name, name_bytes) != 0) { continue; }
+            if (!lexer_member_is(&member, names[i])) { continue; }
             if (found[i].bytes) { return names[i]; }
             found[i] = (struct slice){value, (size_t)(lexer.at - value)};
         }
-        lexer_skip_space(&lexer);
-    } while (lexer_take(&lexer, ','));
+    }
     return NULL;
 }
 

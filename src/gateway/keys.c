@@ -123,13 +123,13 @@ static bool read_queues(const char *bytes, size_t length, struct buffer *queues)
 /* Members, as bits of those that were there. */
 enum { HAS_NAME = 1, HAS_DIGEST = 2, HAS_TENANT = 4 };
 
-static bool read_member(struct key *key, const char *name, size_t name_length, const char *value, size_t length,
+static bool read_member(struct key *key, const struct lexer_member *member, const char *value, size_t length,
                         unsigned *seen)
 {
     static const char *const names[] = {
         "name", "sha256", "tenant", "queues", "requests_per_minute", "tokens_per_minute", "max_texts", "batches"};
     unsigned i = 0;
-    while (i < 8 && (strlen(names[i]) != name_length || memcmp(names[i], name, name_length) != 0)) { i++; }
+    while (i < 8 && !lexer_member_is(member, names[i])) { i++; }
     if (*seen & 1u << i) { return false; }
     *seen |= 1u << i;
     switch (i) {
@@ -157,30 +157,19 @@ static bool read_member(struct key *key, const char *name, size_t name_length, c
 enum status key_parse(const char *json, size_t length, struct key *key, struct err *err)
 {
     struct lexer lexer = {json, json + length};
+    struct lexer_member member = {0};
     unsigned seen = 0;
     *key = (struct key){0};
-    lexer_skip_space(&lexer);
-    if (!json_valid(json, length) || !lexer_take(&lexer, '{')) {
-        return err_set(err, STATUS_BAD_INPUT, "a key is a JSON object");
-    }
-    lexer_skip_space(&lexer);
-    while (lexer_take(&lexer, '"')) {
-        const char *name, *value;
-        size_t name_length = 0;
-        (void)lexer_string(&lexer, &name, &name_length);
-        lexer_skip_space(&lexer);
-        (void)lexer_take(&lexer, ':');
-        lexer_skip_space(&lexer);
-        value = lexer.at;
+    bool valid = json_valid(json, length);
+    while (valid && lexer_next_member(&lexer, &member)) {
+        const char *value = lexer.at;
         (void)lexer_value(&lexer, 1);
-        if (!read_member(key, name, name_length, value, (size_t)(lexer.at - value), &seen)) {
+        if (!read_member(key, &member, value, (size_t)(lexer.at - value), &seen)) {
             return err_set(err, STATUS_BAD_INPUT, "the member '%.*s' of a key is unknown, bad or there twice",
-                           (int)(name_length < 40 ? name_length : 40), name);
+                           (int)(member.length < 40 ? member.length : 40), member.name);
         }
-        lexer_skip_space(&lexer);
-        (void)lexer_take(&lexer, ',');
-        lexer_skip_space(&lexer);
     }
+    if (!member.whole) { return err_set(err, STATUS_BAD_INPUT, "a key is a JSON object"); }
     if ((seen & (HAS_NAME | HAS_DIGEST)) != (HAS_NAME | HAS_DIGEST)) {
         return err_set(err, STATUS_BAD_INPUT, "a key has a name and a sha256");
     }

@@ -16,13 +16,6 @@ struct scanner {
 
 static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uint32_t mask, struct value *out);
 
-/* Scans a string after its opening quote; `out` is the part between the quotes. */
-static enum pick_problem scan_string(struct scanner *scanner, struct value *out)
-{
-    out->kind = VALUE_STRING;
-    return lexer_string(&scanner->lexer, &out->bytes, &out->length) ? PICK_OK : PICK_BROKEN;
-}
-
 static enum pick_problem scan_scalar(struct scanner *scanner, struct value *out)
 {
     struct lexer *lexer = &scanner->lexer;
@@ -32,6 +25,7 @@ static enum pick_problem scan_scalar(struct scanner *scanner, struct value *out)
     return good ? PICK_OK : PICK_BROKEN;
 }
 
+/* Scans an array after its opening bracket. */
 static enum pick_problem scan_array(struct scanner *scanner, uint32_t depth)
 {
     struct value ignored;
@@ -75,50 +69,34 @@ static uint32_t match(const struct scanner *scanner, uint32_t depth, uint32_t ma
     return on;
 }
 
-static uint32_t match_key(const struct scanner *scanner, uint32_t depth, uint32_t mask, const struct value *key,
+static uint32_t match_key(const struct scanner *scanner, uint32_t depth, uint32_t mask, const struct lexer_member *key,
                           uint32_t *ends)
 {
     *ends = 0;
     if (mask == 0) { return 0; }
-    if (!memchr(key->bytes, '\\', key->length)) { return match(scanner, depth, mask, key->bytes, key->length, ends); }
+    if (!memchr(key->name, '\\', key->length)) { return match(scanner, depth, mask, key->name, key->length, ends); }
     struct buffer decoded = {0};
     uint32_t on = 0;
-    if (buffer_json_decode(&decoded, key->bytes, key->length) && buffer_ok(&decoded) && decoded.data) {
+    if (buffer_json_decode(&decoded, key->name, key->length) && buffer_ok(&decoded) && decoded.data) {
         on = match(scanner, depth, mask, decoded.data, decoded.length, ends);
     }
     buffer_free(&decoded);
     return on;
 }
 
-/* One "key": value. */
-static enum pick_problem scan_member(struct scanner *scanner, uint32_t depth, uint32_t mask)
-{
-    struct value key, value = {0};
-    uint32_t ends;
-    lexer_skip_space(&scanner->lexer);
-    enum pick_problem problem = lexer_take(&scanner->lexer, '"') ? scan_string(scanner, &key) : PICK_BROKEN;
-    if (problem != PICK_OK) { return problem; }
-    lexer_skip_space(&scanner->lexer);
-    if (!lexer_take(&scanner->lexer, ':')) { return PICK_BROKEN; }
-    uint32_t on = match_key(scanner, depth, mask, &key, &ends);
-    problem = scan_value(scanner, depth + 1, on, &value);
-    for (uint32_t p = 0; p < scanner->count && problem == PICK_OK; p++) {
-        if ((ends & 1u << p) != 0) { scanner->values[p] = value; }
-    }
-    return problem;
-}
-
 static enum pick_problem scan_object(struct scanner *scanner, uint32_t depth, uint32_t mask)
 {
-    lexer_skip_space(&scanner->lexer);
-    if (lexer_take(&scanner->lexer, '}')) { return PICK_OK; }
-    for (;;) {
-        enum pick_problem problem = scan_member(scanner, depth, mask);
+    struct lexer_member member = {0};
+    while (lexer_next_member(&scanner->lexer, &member)) {
+        struct value value = {0};
+        uint32_t ends, on = match_key(scanner, depth, mask, &member, &ends);
+        enum pick_problem problem = scan_value(scanner, depth + 1, on, &value);
         if (problem != PICK_OK) { return problem; }
-        lexer_skip_space(&scanner->lexer);
-        if (lexer_take(&scanner->lexer, '}')) { return PICK_OK; }
-        if (!lexer_take(&scanner->lexer, ',')) { return PICK_BROKEN; }
+        for (uint32_t p = 0; p < scanner->count; p++) {
+            if ((ends & 1u << p) != 0) { scanner->values[p] = value; }
+        }
     }
+    return member.whole ? PICK_OK : PICK_BROKEN;
 }
 
 static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uint32_t mask, struct value *out)
@@ -126,8 +104,11 @@ static enum pick_problem scan_value(struct scanner *scanner, uint32_t depth, uin
     if (depth > PICK_DEPTH_MAX) { return PICK_TOO_DEEP; }
     lexer_skip_space(&scanner->lexer);
     const char *from = scanner->lexer.at;
-    if (lexer_take(&scanner->lexer, '"')) { return scan_string(scanner, out); }
-    bool object = lexer_take(&scanner->lexer, '{');
+    if (lexer_take(&scanner->lexer, '"')) {
+        out->kind = VALUE_STRING;
+        return lexer_string(&scanner->lexer, &out->bytes, &out->length) ? PICK_OK : PICK_BROKEN;
+    }
+    bool object = from < scanner->lexer.end && *from == '{';
     if (!object && !lexer_take(&scanner->lexer, '[')) { return scan_scalar(scanner, out); }
     enum pick_problem problem = object ? scan_object(scanner, depth, mask) : scan_array(scanner, depth);
     *out = (struct value){VALUE_TREE, from, (size_t)(scanner->lexer.at - from)};
@@ -182,19 +163,18 @@ size_t element_scan(struct element_scan *scan, const char *bytes, size_t length)
 
 enum { LIST_BYTES = 160, LIST_NAME_BYTES = 60 };
 
-/* Lists members after the opening brace; `path` ends with a dot, or is empty. False: there are more than fit. */
+/* Lists the members of an object; `path` ends with a dot, or is empty. False: there are more than fit. */
 static bool list_members(struct scanner *scanner, uint32_t depth, struct buffer *path, struct buffer *to)
 {
     size_t path_bytes = path->length;
-    struct value key = {0}, value = {0};
-    lexer_skip_space(&scanner->lexer);
-    while (lexer_take(&scanner->lexer, '"') && scan_string(scanner, &key) == PICK_OK) {
+    struct lexer_member member = {0};
+    while (lexer_next_member(&scanner->lexer, &member)) {
+        struct value value = {0};
         if (to->length > LIST_BYTES) { return false; }
-        lexer_skip_space(&scanner->lexer);
-        if (!lexer_take(&scanner->lexer, ':') || scan_value(scanner, depth + 1, 0, &value) != PICK_OK) { return true; }
-        buffer_append(path, key.bytes, key.length);
+        if (scan_value(scanner, depth + 1, 0, &value) != PICK_OK) { return true; }
+        buffer_append(path, member.name, member.length);
         if (value.kind == VALUE_TREE && *value.bytes == '{') {
-            struct scanner inner = {.lexer = {value.bytes + 1, value.bytes + value.length}};
+            struct scanner inner = {.lexer = {value.bytes, value.bytes + value.length}};
             buffer_string(path, ".");
             if (!list_members(&inner, depth + 1, path, to)) { return false; }
         } else if (value.kind != VALUE_TREE && path->length > 0 && buffer_ok(path)) {
@@ -203,9 +183,6 @@ static bool list_members(struct scanner *scanner, uint32_t depth, struct buffer 
                           path->data);
         }
         path->length = path_bytes;
-        lexer_skip_space(&scanner->lexer);
-        lexer_take(&scanner->lexer, ',');
-        lexer_skip_space(&scanner->lexer);
     }
     return true;
 }
@@ -214,7 +191,6 @@ void pick_names(struct buffer *to, const char *json, size_t length)
 {
     struct scanner scanner = {.lexer = {json, json + length}};
     struct buffer path = {0};
-    lexer_skip_space(&scanner.lexer);
-    if (lexer_take(&scanner.lexer, '{') && !list_members(&scanner, 0, &path, to)) { buffer_string(to, ", ..."); }
+    if (!list_members(&scanner, 0, &path, to)) { buffer_string(to, ", ..."); }
     buffer_free(&path);
 }

@@ -65,3 +65,44 @@ TEST(what_is_no_object_has_no_members)
     assert_false(json_member_number(NULL, 0, "n", &number));
     assert_null(text_of("{\"x\":1 \"n\":1}", "n"));
 }
+
+/* Walks an object and writes what it saw: names with their values, then how it ended. */
+static const char *walk(const char *object)
+{
+    static char seen[64];
+    struct lexer lexer = {object, object + strlen(object)};
+    struct lexer_member member = {0};
+    size_t used = 0;
+    while (lexer_next_member(&lexer, &member)) {
+        const char *value = lexer.at;
+        if (!lexer_value(&lexer, 1)) { break; }
+        used += (size_t)snprintf(seen + used, sizeof seen - used, "%.*s=%.*s ", (int)member.length, member.name,
+                                 (int)(lexer.at - value), value);
+    }
+    snprintf(seen + used, sizeof seen - used, "%s %d", member.whole ? "whole" : "broken", (int)(lexer.at - object));
+    return seen;
+}
+
+TEST(a_walk_ends_at_the_end_of_the_object_or_at_the_wrong_byte)
+{
+    static const struct {
+        const char *object, *seen;
+    } cases[] = {{"{}", "whole 2"},
+                 {" { } ,", "whole 4"},
+                 {"{\"a\":1}", "a=1 whole 7"},
+                 {" {\"a\" : [1, 2] , \"\":{\"b\":{}} } }", "a=[1, 2] ={\"b\":{}} whole 30"},
+                 {"", "broken 0"},
+                 {"[]", "broken 0"},
+                 {"{", "broken 1"},
+                 {"{,\"a\":1}", "broken 1"},
+                 {"{\"a\":1,}", "a=1 broken 7"},
+                 {"{\"a\":1,,}", "a=1 broken 7"},
+                 {"{\"a\":1 \"b\":2}", "a=1 broken 7"},
+                 {"{\"a\":1]", "a=1 broken 6"},
+                 {"{\"a\" 1}", "broken 5"},
+                 {"{\"a\":}", "broken 5"},
+                 {"{a:1}", "broken 1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_string_equal(walk(cases[i].object), cases[i].seen);
+    }
+}
