@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
+#include "batch/lines.h"
 #include "cli/command.h"
 #include "cli/embed_job.h"
-#include "gateway/batch_lines.h"
 
 struct batch_job {
     struct embed_job embed; /* first */

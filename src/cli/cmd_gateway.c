@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "batch/api.h"
 #include "cli/command.h"
 #include "daemon/notify.h"
 #include "gateway/thread.h"
@@ -43,7 +44,7 @@ static int run_gateway(struct invocation *invocation)
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
     sigprocmask(SIG_BLOCK, &ends, NULL);
-    if (gateway_thread_start(config, &denial, on_denied, &thread, &err) != STATUS_OK) {
+    if (gateway_thread_start(config, &batches_extension, &denial, on_denied, &thread, &err) != STATUS_OK) {
         return print_error(invocation, &err);
     }
     (void)notify_send("READY=1");

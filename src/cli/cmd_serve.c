@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "batch/api.h"
 #include "cli/command.h"
 #include "daemon/server.h"
 #include "gateway/thread.h"
@@ -23,7 +24,7 @@ static int run_serve(struct invocation *invocation)
     struct err err;
     enum status status = server_open(&server, config, invocation->config_path, &err);
     if (status == STATUS_OK && config->listen[0] != '\0') {
-        status = gateway_thread_start(config, NULL, NULL, &gateway, &err);
+        status = gateway_thread_start(config, &batches_extension, NULL, NULL, &gateway, &err);
     }
     if (status != STATUS_OK) {
         server_close(&server);

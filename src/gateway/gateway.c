@@ -10,15 +10,12 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "gateway/batch_store.h"
-#include "gateway/batches.h"
 #include "gateway/body.h"
 #include "gateway/cache.h"
 #include "gateway/dialect.h"
 #include "gateway/keys.h"
 #include "gateway/pages.h"
 #include "gateway/producer.h"
-#include "http/server.h"
 
 enum { CONNECTIONS = 16384, BODY_BYTES = 32 << 20, BODIES_BYTES = 512 << 20, RECEIVE_MS = 20000, IDLE_MS = 120000 };
 enum {
@@ -77,8 +74,8 @@ struct gateway {
     struct gateway_options options;
     char name[32];
     struct http *http;
-    struct keys *keys;       /* NULL: anybody may ask */
-    struct batches *batches; /* NULL: there is no folder for them */
+    struct keys *keys; /* NULL: anybody may ask */
+    void *extra;       /* what the extension has opened; NULL: there is none */
     struct http_route *routes;
     struct model_queue *queues;
     struct producer **producers;       /* those of the queues, for keys */
@@ -946,6 +943,7 @@ static enum http_when answer_metrics(void *context, const struct http_request *r
     (void)request;
     http_counters(gateway->http, &answered, &refused);
     page_metrics(&gateway->counts, gateway->queues, gateway->options.queue_count, answered, refused, &reply->body);
+    if (gateway->extra) { gateway->options.extension->put_metrics(gateway->extra, &reply->body); }
     return HTTP_NOW;
 }
 
@@ -961,38 +959,8 @@ static enum http_when answer_openapi(void *context, const struct http_request *r
 {
     const struct gateway *gateway = context;
     (void)request;
-    page_openapi(gateway->batches, &reply->body);
+    page_openapi(gateway->extra ? gateway->options.extension->paths : (struct openapi_paths){0}, &reply->body);
     return HTTP_NOW;
-}
-
-/* --- Files and batches: gateway/batches.h ------------------------------------------------------------------------ */
-
-static enum http_when ask_batches(void *context, const struct http_request *request, struct http_reply *reply)
-{
-    struct gateway *gateway = context;
-    return batches_ask(gateway->batches, request, reply);
-}
-
-static void answer_batches(void *context, uint64_t number, struct http_reply *reply)
-{
-    struct gateway *gateway = context;
-    char id[ID_MAX];
-    name_request(gateway, number, id);
-    put_request_id(reply, id);
-    http_answer(gateway->http, number, reply);
-}
-
-static enum status open_batches(struct gateway *gateway, struct err *err)
-{
-    const struct gateway_options *options = &gateway->options;
-    struct batches_options batches = {.base = options->base,
-                                      .folder = options->data,
-                                      .address = options->address,
-                                      .queues = options->queues,
-                                      .queue_count = options->queue_count,
-                                      .context = gateway,
-                                      .answer = answer_batches};
-    return options->data[0] != '\0' ? batches_open(&batches, &gateway->batches, err) : STATUS_OK;
 }
 
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
@@ -1006,16 +974,7 @@ static const struct http_route own_routes[] = {
     {"/openapi.json", HTTP_GET, "application/json", answer_openapi},
     {"/metrics", HTTP_GET, "text/plain; version=0.0.4", answer_metrics},
 };
-static const struct http_route batch_routes[] = {
-    {"/v1/files", HTTP_GET | HTTP_POST, "application/json", ask_batches, .spool = true},
-    {"/v1/files/", HTTP_GET | HTTP_DELETE, "application/json", ask_batches},
-    {"/v1/batches", HTTP_GET | HTTP_POST, "application/json", ask_batches},
-    {"/v1/batches/", HTTP_GET | HTTP_POST, "application/json", ask_batches},
-};
-enum {
-    OWN_ROUTES = sizeof own_routes / sizeof own_routes[0],
-    BATCH_ROUTES = sizeof batch_routes / sizeof batch_routes[0]
-};
+enum { OWN_ROUTES = sizeof own_routes / sizeof own_routes[0] };
 
 /* Asks for a key before anybody sends a body; which queue it may ask is seen in the body, or in the name of a job. */
 static bool admit_request(void *context, const struct http_route *route, const struct http_request *request,
@@ -1028,7 +987,7 @@ static bool admit_request(void *context, const struct http_route *route, const s
     char id[ID_MAX];
     if (!gateway->keys || route->answer == answer_health || route->answer == answer_openapi) { return true; }
     bool good = check_key(gateway, dialect, request, KEYS_ANY_QUEUE, &facts, &fault);
-    if (good && route->answer == ask_batches && !facts.batches) {
+    if (good && route->context && !facts.batches) {
         good = fault_set(&fault, NULL, FAULT_FORBIDDEN, NULL, "the key may not use files and batches");
     }
     if (good) { return true; }
@@ -1079,21 +1038,25 @@ static enum status open_keys(struct gateway *gateway, struct err *err)
 
 static enum status open_http(struct gateway *gateway, struct err *err)
 {
-    size_t count = 0;
-    gateway->routes = calloc(dialect_count + OWN_ROUTES + BATCH_ROUTES, sizeof *gateway->routes);
+    const struct gateway_extension *extension = gateway->options.extension;
+    size_t count = 0, extra_count = gateway->extra ? extension->route_count : 0;
+    gateway->routes = calloc(dialect_count + OWN_ROUTES + extra_count, sizeof *gateway->routes);
     if (!gateway->routes) { return err_set(err, STATUS_NO_MEMORY, "no memory for the gateway"); }
     for (size_t i = 0; i < dialect_count; i++) {
         gateway->routes[count++] = (struct http_route){dialects[i]->path, HTTP_POST, "application/json", answer_call};
     }
     for (size_t i = 0; i < OWN_ROUTES; i++) { gateway->routes[count++] = own_routes[i]; }
-    for (size_t i = 0; i < BATCH_ROUTES && gateway->batches; i++) { gateway->routes[count++] = batch_routes[i]; }
+    for (size_t i = 0; i < extra_count; i++) {
+        gateway->routes[count] = extension->routes[i];
+        gateway->routes[count++].context = gateway->extra;
+    }
     struct http_options http = {.address = gateway->options.listen,
                                 .routes = gateway->routes,
                                 .route_count = count,
                                 .limits = {.connections = CONNECTIONS,
                                            .body_bytes = BODY_BYTES,
                                            .memory_bytes = BODIES_BYTES,
-                                           .file_bytes = STORE_FILE_BYTES,
+                                           .file_bytes = extension ? extension->file_bytes : 0,
                                            .receive_ms = RECEIVE_MS,
                                            .answer_ms = TIMEOUT_MOST_S * 1000u + RECEIVE_MS,
                                            .idle_ms = IDLE_MS},
@@ -1117,7 +1080,9 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     gateway->counts.durations.bounds = &histogram_times;
     enum status status = open_queues(gateway, err);
     if (status == STATUS_OK) { status = open_keys(gateway, err); }
-    if (status == STATUS_OK) { status = open_batches(gateway, err); }
+    if (status == STATUS_OK && options->extension && options->data[0] != '\0') {
+        status = options->extension->open(&gateway->options, gateway, &gateway->extra, err);
+    }
     if (status == STATUS_OK) { status = open_http(gateway, err); }
     if (status != STATUS_OK) {
         gateway_close(gateway);
@@ -1150,10 +1115,18 @@ void gateway_give_up(struct gateway *gateway)
     }
 }
 
+void gateway_answer(struct gateway *gateway, uint64_t number, struct http_reply *reply)
+{
+    char id[ID_MAX];
+    name_request(gateway, number, id);
+    put_request_id(reply, id);
+    http_answer(gateway->http, number, reply);
+}
+
 void gateway_close(struct gateway *gateway)
 {
     if (!gateway) { return; }
-    batches_close(gateway->batches);
+    if (gateway->extra) { gateway->options.extension->close(gateway->extra); }
     http_close(gateway->http);
     for (size_t i = 0; i < BUCKETS; i++) {
         while (gateway->buckets[i]) { end_exchange(gateway->buckets[i]); }

@@ -131,21 +131,27 @@ static void put_operation(struct buffer *to, const struct openapi_path *path)
                 path->type ? path->type : "application/json");
 }
 
-void openapi_put(const struct openapi_path *others, size_t count, struct buffer *to)
+static void put_paths(struct buffer *to, struct openapi_paths paths)
+{
+    for (size_t i = 0; i < paths.count; i++) {
+        bool same = i > 0 && strcmp(paths.rows[i].path, paths.rows[i - 1].path) == 0;
+        if (!same) {
+            buffer_string(to, i > 0 ? "}" : "");
+            buffer_json(to, ",%s:{", paths.rows[i].path);
+        }
+        put_operation(to, &paths.rows[i]);
+    }
+    buffer_string(to, paths.count > 0 ? "}" : "");
+}
+
+void openapi_put(struct openapi_paths own, struct openapi_paths more, struct buffer *to)
 {
     const struct fault_style *const styles[] = {&openai_faults, &tei_faults, &cohere_faults};
     buffer_json(to, "{'openapi':'3.1.1','info':{'title':'Sluice','version':%s},'paths':{", sluice_version);
     for (size_t i = 0; i < dialect_count; i++) { put_dialect(to, dialects[i]); }
-    for (size_t i = 0; i < count; i++) {
-        bool same = i > 0 && strcmp(others[i].path, others[i - 1].path) == 0;
-        if (!same) {
-            buffer_string(to, i > 0 ? "}" : "");
-            buffer_json(to, ",%s:{", others[i].path);
-        }
-        put_operation(to, &others[i]);
-    }
-    buffer_string(to, count > 0 ? "}}" : "}");
-    put_json(to, ",'components':{'schemas':{'vector':{'type':'array','items':{'type':'number'}},"
+    put_paths(to, own);
+    put_paths(to, more);
+    put_json(to, "},'components':{'schemas':{'vector':{'type':'array','items':{'type':'number'}},"
                  "'labels':{'type':'array','items':{'type':'object','required':['label','score'],"
                  "'properties':{'label':{'type':'string'},'score':{'type':'number'}}}},"
                  "'ranks':{'type':'array','items':{'type':'object','required':['index','relevance_score'],"

@@ -15,7 +15,13 @@ struct openapi_path {
     const char *summary;
 };
 
-/* Appends the document for all dialects and for `others` [count]; rows with one path follow one another. */
-void openapi_put(const struct openapi_path *others, size_t count, struct buffer *to);
+/* Paths; rows with one path follow one another. */
+struct openapi_paths {
+    const struct openapi_path *rows; /* [count] */
+    size_t count;
+};
+
+/* Appends the document for all dialects, for `own` and for `more`. */
+void openapi_put(struct openapi_paths own, struct openapi_paths more, struct buffer *to);
 
 #endif

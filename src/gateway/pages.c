@@ -4,7 +4,6 @@
 
 #include "base/json.h"
 #include "base/version.h"
-#include "gateway/openapi.h"
 
 static const char *name_model(const struct model_queue *queue)
 {
@@ -89,7 +88,7 @@ void page_metrics(const struct gateway_counts *counts, const struct model_queue 
     }
 }
 
-void page_openapi(bool batches, struct buffer *to)
+void page_openapi(struct openapi_paths more, struct buffer *to)
 {
     static const struct openapi_path paths[] = {
         {"/v1/models", "get", NULL, "The models that there are"},
@@ -100,14 +99,6 @@ void page_openapi(bool batches, struct buffer *to)
         {"/health", "get", NULL, "Whether a worker is there"},
         {"/metrics", "get", "text/plain", "Metrics for Prometheus"},
         {"/openapi.json", "get", NULL, "This document"},
-        {"/v1/files", "get", NULL, "The files of batches"},
-        {"/v1/files/{file}", "get", NULL, "One of them"},
-        {"/v1/files/{file}", "delete", NULL, "Delete it"},
-        {"/v1/files/{file}/content", "get", "application/octet-stream", "Its content"},
-        {"/v1/batches", "get", NULL, "The batches"},
-        {"/v1/batches/{batch}", "get", NULL, "One of them"},
-        {"/v1/batches/{batch}/cancel", "post", NULL, "Cancel it"},
     };
-    enum { BATCHES = 7 }; /* at the end */
-    openapi_put(paths, sizeof paths / sizeof paths[0] - (batches ? 0 : BATCHES), to);
+    openapi_put((struct openapi_paths){paths, sizeof paths / sizeof paths[0]}, more, to);
 }

@@ -5,6 +5,7 @@
 #include "base/buffer.h"
 #include "base/histogram.h"
 #include "gateway/dialect.h"
+#include "gateway/openapi.h"
 #include "gateway/producer.h"
 
 /* A queue that the gateway serves. */
@@ -32,7 +33,7 @@ void page_info(const struct model_queue *queue, struct buffer *to);
 void page_metrics(const struct gateway_counts *counts, const struct model_queue *queues, size_t count,
                   uint64_t http_answered, uint64_t http_refused, struct buffer *to);
 
-/* /openapi.json, with the paths of files and batches or without. */
-void page_openapi(bool batches, struct buffer *to);
+/* /openapi.json, with more paths than those of the gateway itself. */
+void page_openapi(struct openapi_paths more, struct buffer *to);
 
 #endif

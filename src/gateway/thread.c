@@ -115,11 +115,11 @@ static enum status start_thread(struct gateway_thread *thread, const struct conf
     return failed ? err_set(err, STATUS_IO, "cannot start a thread") : STATUS_OK;
 }
 
-enum status gateway_thread_start(const struct config *config, void *context,
+enum status gateway_thread_start(const struct config *config, const struct gateway_extension *extension, void *context,
                                  void (*on_denied)(void *context, const struct err *err), struct gateway_thread **out,
                                  struct err *err)
 {
-    struct gateway_options options = {.context = context, .on_denied = on_denied};
+    struct gateway_options options = {.extension = extension, .context = context, .on_denied = on_denied};
     struct gateway_thread *thread = calloc(1, sizeof *thread);
     *out = NULL;
     if (!thread) { return err_set(err, STATUS_NO_MEMORY, "no memory for the gateway"); }

@@ -482,7 +482,8 @@ static void answer_client(struct client *client)
     request->file = client->spool;
     request->body = client->spool >= 0 ? NULL : client->body.data ? client->body.data : "";
     request->body_length = client->body_length;
-    if (client->route->answer(client->http->options.context, request, &reply) == HTTP_NOW) {
+    void *context = client->route->context ? client->route->context : client->http->options.context;
+    if (client->route->answer(context, request, &reply) == HTTP_NOW) {
         send_reply(client, &reply);
     } else {
         size_t held = client->held; /* the route has a copy of the body now, until it answers */

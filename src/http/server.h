@@ -76,7 +76,8 @@ struct http_route {
     const char *type; /* of the content; a refusal before `answer` is JSON: {"error": ...} */
     enum http_when (*answer)(void *context, const struct http_request *request, struct http_reply *reply);
     bool guarded;
-    bool spool; /* bodies of requests go into files, as they arrive */
+    bool spool;    /* bodies of requests go into files, as they arrive */
+    void *context; /* NULL: that of the server */
 };
 
 struct http_options {

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "gateway/batch_lines.h"
+#include "batch/lines.h"
 
 enum { DIM = 3 };
 

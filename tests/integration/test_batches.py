@@ -5,6 +5,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import time
 
@@ -47,7 +48,12 @@ class Api(BatchesCase):
         times = [batch[name + "_at"] for name in ("created", "in_progress", "finalizing", "completed")]
         self.assertEqual(times, sorted(times))
         self.assertEqual(self.left(), [])
+        wanted = {"es_running": "0", "es_waiting": "0", "_lines_completed_total": str(counts[0]), "_lines_failed_total": str(counts[1])}
+        self.wait_until(lambda: self.batch_metrics() == wanted, lambda: str(self.batch_metrics()))
         self.wait_empty(self.sender)
+
+    def batch_metrics(self):
+        return dict(re.findall(r"(?m)^sluice_gateway_batch(\w+) (\d+)$", self.ask("GET", "/metrics").body.decode()))
 
     def test_lists(self):
         ids = [self.upload(lines(1), f"{i}.jsonl").json["id"] for i in range(5)]

@@ -14,7 +14,7 @@ static const struct openapi_path others[] = {
 static struct buffer document(void)
 {
     struct buffer to = {0};
-    openapi_put(others, 3, &to);
+    openapi_put((struct openapi_paths){others, 2}, (struct openapi_paths){others + 2, 1}, &to);
     assert_true(buffer_ok(&to) && json_valid(to.data, to.length));
     return to;
 }

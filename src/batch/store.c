@@ -1,4 +1,4 @@
-#include "gateway/batch_store.h"
+#include "batch/store.h"
 
 #include <dirent.h>
 #include <inttypes.h>

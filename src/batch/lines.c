@@ -1,4 +1,4 @@
-#include "gateway/batch_lines.h"
+#include "batch/lines.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -270,9 +270,9 @@ static void write_line(void *context, const struct record_result *result, struct
     if (!lines->begun) {    /* files end where the earlier run left off, and lines are in order */
         struct err ignored; /* these counts are only shown, while the job runs */
         lines->begun = true;
-        bool counted =
-            lines->failures_path && batch_lines_count(lines->failures_path, &lines->failed, &ignored) == STATUS_OK;
-        lines->answered = counted ? document->number - lines->failed : 0;
+        bool counted = lines->failures_path &&
+                       batch_lines_count(lines->failures_path, &lines->failed_before, &ignored) == STATUS_OK;
+        lines->answered_before = counted ? document->number - lines->failed_before : 0;
     }
     lines->failed += failed;
     lines->answered += !failed;

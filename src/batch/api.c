@@ -1,4 +1,4 @@
-#include "gateway/batches.h"
+#include "batch/api.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -17,9 +17,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "batch/run.h"
+#include "batch/store.h"
 #include "compute/thread_pool.h"
-#include "gateway/batch_run.h"
-#include "gateway/batch_store.h"
 #include "gateway/dialect.h"
 #include "http/multipart.h"
 
@@ -40,7 +40,8 @@ struct ask {
 };
 
 struct batches {
-    struct batches_options options;
+    struct gateway *gateway;
+    const char *folder;
     struct batch_runner runner;
     pthread_t thread;
     bool started; /* the thread */
@@ -80,7 +81,7 @@ static void answer_trouble(struct ask *ask, const struct err *err)
 
 static const char *folder_of(const struct ask *ask)
 {
-    return ask->batches->options.folder;
+    return ask->batches->folder;
 }
 
 /* Copies the value of a parameter of the query; false: it is not there. */
@@ -510,7 +511,7 @@ static void on_done(evutil_socket_t fd, short what, void *context)
     (void)what;
     if (read(fd, &count, sizeof count) < 0) { count = 0; } /* another turn has taken them */
     for (struct ask *ask; (ask = thread_pool_take(batches->pool)) != NULL;) {
-        batches->options.answer(batches->options.context, ask->number, &ask->reply);
+        gateway_answer(batches->gateway, ask->number, &ask->reply);
         free_ask(ask);
     }
 }
@@ -525,8 +526,9 @@ static enum http_when refuse_now(struct http_reply *reply, enum fault_kind kind,
     return HTTP_NOW;
 }
 
-enum http_when batches_ask(struct batches *batches, const struct http_request *request, struct http_reply *reply)
+static enum http_when take_call(void *context, const struct http_request *request, struct http_reply *reply)
 {
+    struct batches *batches = context;
     const char *type = http_header(request, "Content-Type");
     bool files = strncmp(request->path, "/v1/files", strlen("/v1/files")) == 0;
     bool creates = request->method == HTTP_POST && request->rest[0] == '\0';
@@ -568,17 +570,16 @@ static void *run_batches(void *context)
     return NULL;
 }
 
-static enum status start(struct batches *batches, struct err *err)
+static enum status start(struct batches *batches, const struct gateway_options *options, struct err *err)
 {
-    const struct batches_options *options = &batches->options;
     batches->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    batches->runner = (struct batch_runner){.folder = options->folder,
+    batches->runner = (struct batch_runner){.folder = options->data,
                                             .address = options->address,
                                             .queues = options->queues,
                                             .queue_count = options->queue_count,
                                             .quit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     if (batches->done_fd < 0 || batches->runner.quit_fd < 0) { return err_set_errno(err, "cannot make an eventfd"); }
-    TRY(store_folder_open(options->folder, err));
+    TRY(store_folder_open(options->data, err));
     batches->done = event_new(options->base, batches->done_fd, EV_READ | EV_PERSIST, on_done, batches);
     if (!batches->done || event_add(batches->done, NULL) != 0) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for batches");
@@ -590,25 +591,12 @@ static enum status start(struct batches *batches, struct err *err)
     return batches->started ? STATUS_OK : err_set(err, STATUS_IO, "cannot start a thread");
 }
 
-enum status batches_open(const struct batches_options *options, struct batches **out, struct err *err)
+/* Stops the batch that runs at a point where it can be resumed, and ends the threads; calls that were not answered are
+ * not answered any more. */
+static void close_batches(void *context)
 {
-    struct batches *batches = calloc(1, sizeof *batches);
-    if (!batches) { return err_set(err, STATUS_NO_MEMORY, "no memory for batches"); }
-    batches->options = *options;
-    batches->done_fd = batches->runner.quit_fd = -1;
-    enum status status = start(batches, err);
-    if (status != STATUS_OK) {
-        batches_close(batches);
-        return status;
-    }
-    *out = batches;
-    return STATUS_OK;
-}
-
-void batches_close(struct batches *batches)
-{
+    struct batches *batches = context;
     uint64_t one = 1;
-    if (!batches) { return; }
     __atomic_store_n(&batches->runner.quit, 1, __ATOMIC_RELAXED);
     if (batches->started) {
         if (write(batches->runner.quit_fd, &one, sizeof one) < 0) { one = 0; } /* it looks once a second, too */
@@ -621,3 +609,59 @@ void batches_close(struct batches *batches)
     if (batches->runner.quit_fd >= 0) { close(batches->runner.quit_fd); }
     free(batches);
 }
+
+static enum status open_batches(const struct gateway_options *options, struct gateway *gateway, void **out,
+                                struct err *err)
+{
+    struct batches *batches = calloc(1, sizeof *batches);
+    if (!batches) { return err_set(err, STATUS_NO_MEMORY, "no memory for batches"); }
+    batches->gateway = gateway;
+    batches->folder = options->data;
+    batches->done_fd = batches->runner.quit_fd = -1;
+    enum status status = start(batches, options, err);
+    if (status != STATUS_OK) {
+        close_batches(batches);
+        return status;
+    }
+    *out = batches;
+    return STATUS_OK;
+}
+
+static void put_metrics(const void *context, struct buffer *to)
+{
+    const struct batches *batches = context;
+    const struct batch_counts *counts = &batches->runner.counts;
+    static const char *const names[] = {"batches_running gauge", "batches_waiting gauge",
+                                        "batch_lines_completed_total counter", "batch_lines_failed_total counter"};
+    const uint64_t *const values[] = {&counts->running, &counts->waiting, &counts->completed, &counts->failed};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        buffer_format(to, "# TYPE sluice_gateway_%s\nsluice_gateway_%.*s %llu\n", names[i], (int)strcspn(names[i], " "),
+                      names[i], (unsigned long long)__atomic_load_n(values[i], __ATOMIC_RELAXED));
+    }
+}
+
+static const struct http_route routes[] = {
+    {"/v1/files", HTTP_GET | HTTP_POST, "application/json", take_call, .spool = true},
+    {"/v1/files/", HTTP_GET | HTTP_DELETE, "application/json", take_call},
+    {"/v1/batches", HTTP_GET | HTTP_POST, "application/json", take_call},
+    {"/v1/batches/", HTTP_GET | HTTP_POST, "application/json", take_call},
+};
+static const struct openapi_path paths[] = {
+    {"/v1/files", "get", NULL, "The files of batches"},
+    {"/v1/files/{file}", "get", NULL, "One of them"},
+    {"/v1/files/{file}", "delete", NULL, "Delete it"},
+    {"/v1/files/{file}/content", "get", "application/octet-stream", "Its content"},
+    {"/v1/batches", "get", NULL, "The batches"},
+    {"/v1/batches/{batch}", "get", NULL, "One of them"},
+    {"/v1/batches/{batch}/cancel", "post", NULL, "Cancel it"},
+};
+
+const struct gateway_extension batches_extension = {
+    .routes = routes,
+    .route_count = sizeof routes / sizeof routes[0],
+    .paths = {paths, sizeof paths / sizeof paths[0]},
+    .file_bytes = STORE_FILE_BYTES,
+    .open = open_batches,
+    .close = close_batches,
+    .put_metrics = put_metrics,
+};

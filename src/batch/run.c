@@ -1,4 +1,4 @@
-#include "gateway/batch_run.h"
+#include "batch/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,11 +17,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "batch/lines.h"
+#include "batch/store.h"
 #include "bulk/job.h"
 #include "bulk/manifest.h"
 #include "bulk/remote.h"
-#include "gateway/batch_lines.h"
-#include "gateway/batch_store.h"
 #include "redis/client.h"
 
 /* UNPACKED_MAX: eight times the largest file. A small one that is compressed could unpack to any size. */
@@ -37,7 +37,7 @@ enum {
 
 /* A batch that this thread runs. */
 struct run {
-    const struct batch_runner *runner;
+    struct batch_runner *runner;
     struct stored_batch batch;
     struct batch_lines lines;
     struct job_options job;
@@ -45,6 +45,7 @@ struct run {
     char model[256], input[STORE_PATH_MAX];
     volatile sig_atomic_t stop; /* of the job; this thread sets it, in its report */
     uint64_t shown_ms;
+    struct batch_counts before; /* the runner's, without this batch */
 };
 
 static uint64_t now_s(void)
@@ -140,6 +141,30 @@ static void put_term(struct buffer *to, const char *key, const char *value)
     buffer_string(to, "\n");
 }
 
+static void set_count(uint64_t *count, uint64_t value)
+{
+    __atomic_store_n(count, value, __ATOMIC_RELAXED);
+}
+
+/* Lists the batches that have not ended, and counts those that wait. Returns how many there are. */
+static size_t list_open(struct batch_runner *runner, struct buffer *names)
+{
+    struct err err;
+    size_t count;
+    if (store_list(runner->folder, "batches", ".lock", names, &count, &err) != STATUS_OK) {
+        log_warn("batches_unreadable", log_str("error", err.message));
+        count = 0;
+    }
+    set_count(&runner->counts.waiting, count > runner->counts.running ? count - runner->counts.running : 0);
+    return count;
+}
+
+static void count_lines(struct run *run)
+{
+    set_count(&run->runner->counts.completed, run->before.completed + run->lines.answered);
+    set_count(&run->runner->counts.failed, run->before.failed + run->lines.failed);
+}
+
 /* Called by the job a few times a second: looks for reasons to stop it, and shows its progress. */
 static void report(void *context, const struct job_progress *progress)
 {
@@ -147,12 +172,19 @@ static void report(void *context, const struct job_progress *progress)
     uint64_t now_ms = clock_now_ms();
     (void)progress;
     if (quits(run->runner) || is_cancelled(run) || now_s() >= run->batch.expires_at) { run->stop = 1; }
-    if (now_ms - run->shown_ms < SHOW_MS || run->lines.answered + run->lines.failed == 0) { return; }
+    if (now_ms - run->shown_ms < SHOW_MS) { return; }
+    const struct batch_lines *lines = &run->lines;
+    uint64_t completed = lines->answered_before + lines->answered, failed = lines->failed_before + lines->failed;
+    count_lines(run);
+    struct buffer names = {0};
+    (void)list_open(run->runner, &names);
+    buffer_free(&names);
+    if (!lines->begun) { return; }
     run->shown_ms = now_ms;
-    if (run->batch.completed == run->lines.answered && run->batch.failed == run->lines.failed) { return; }
+    if (run->batch.completed == completed && run->batch.failed == failed) { return; }
     struct err ignored;
-    run->batch.completed = run->lines.answered;
-    run->batch.failed = run->lines.failed;
+    run->batch.completed = completed;
+    run->batch.failed = failed;
     run->batch.errors.length = 0; /* it goes on */
     enum status shown = save(run, &ignored);
     (void)shown; /* the next one, or the end, shows more */
@@ -227,8 +259,8 @@ static enum status pick_queue(const struct batch_runner *runner, const char *mod
     return status;
 }
 
-/* What was found out of the model when the job began, so that it can be settled without workers. `*begun` is false if
- * it has not begun. */
+/* Reads the facts of the model that the job began with, so that it can be settled without workers. `*begun` is false
+ * if it has not begun. */
 static enum status recall_facts(const struct run *run, struct remote_facts *out, bool *begun, struct err *err)
 {
     char path[STORE_PATH_MAX];
@@ -284,6 +316,7 @@ static enum status run_records(struct run *run, const struct output *output, str
     queue.stop = &run->stop;
     TRY(remote_open(&queue, &run->job.executor, err));
     status = job_run(&run->job, result, err);
+    count_lines(run);
     run->job.executor->ops->close(run->job.executor);
     return status;
 }
@@ -384,6 +417,8 @@ static enum status abandon(struct run *run, const struct output *output, const c
     }
     if (status == STATUS_OK && fsync(fd) != 0) { status = err_set_errno(err, "cannot write %s", path); }
     close(fd);
+    run->lines.failed += lines.failed;
+    count_lines(run);
     batch_lines_free(&lines);
     if (status == STATUS_OK && rename(path, target) != 0) { status = err_set_errno(err, "cannot write %s", target); }
     /* The output is moved next: without it a new list would have its requests, too. */
@@ -544,10 +579,10 @@ static enum status run_steps(struct run *run, struct err *err)
 }
 
 /* Runs a batch whose lock this thread has. Returns whether it has ended. */
-static bool run_batch(const struct batch_runner *runner, const char *id)
+static bool run_batch(struct batch_runner *runner, const char *id)
 {
     struct err err;
-    struct run run = {.runner = runner, .lines = {.max_text_bytes = TEXT_BYTES}};
+    struct run run = {.runner = runner, .before = runner->counts, .lines = {.max_text_bytes = TEXT_BYTES}};
     enum status status = stored_batch_read(runner->folder, id, &run.batch, &err);
     store_path_of(runner->folder, "batches", id, ".input", run.input);
     if (status == STATUS_OK && !stored_batch_has_ended(&run.batch)) {
@@ -570,7 +605,7 @@ static bool run_batch(const struct batch_runner *runner, const char *id)
 }
 
 /* Runs a batch unless another process does. */
-static bool try_batch(const struct batch_runner *runner, const char *id)
+static bool try_batch(struct batch_runner *runner, const char *id)
 {
     char path[STORE_PATH_MAX];
     struct stat info;
@@ -578,7 +613,9 @@ static bool try_batch(const struct batch_runner *runner, const char *id)
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) { return false; }
     bool mine = flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 && info.st_nlink > 0;
+    set_count(&runner->counts.running, mine);
     bool ended = mine && run_batch(runner, id);
+    set_count(&runner->counts.running, 0);
     close(fd);
     return ended;
 }
@@ -587,13 +624,8 @@ void batch_runner_loop(struct batch_runner *runner)
 {
     while (!quits(runner)) {
         struct buffer names = {0};
-        struct err err;
-        size_t count;
         bool worked = false;
-        if (store_list(runner->folder, "batches", ".lock", &names, &count, &err) != STATUS_OK) {
-            log_warn("batches_unreadable", log_str("error", err.message));
-            count = 0;
-        }
+        size_t count = list_open(runner, &names);
         const char *id = names.data;
         for (size_t i = 0; i < count && !quits(runner); i++, id += strlen(id) + 1) {
             worked = try_batch(runner, id) || worked;

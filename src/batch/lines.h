@@ -6,8 +6,8 @@
  *
  * A line that cannot be answered becomes a line of the file of errors. Ids are hashes of the line and its place, and no
  * line has a time, so a batch has the same bytes however often it was interrupted. */
-#ifndef GATEWAY_BATCH_LINES_H
-#define GATEWAY_BATCH_LINES_H
+#ifndef BATCH_LINES_H
+#define BATCH_LINES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +23,8 @@ struct batch_lines {
     size_t max_text_bytes;
     const char *failures_path; /* the file of errors, so that all lines are counted; NULL: only those of this run */
 
-    uint64_t answered, failed; /* lines that were written, with those of earlier runs */
+    uint64_t answered, failed;               /* lines that were written in this run */
+    uint64_t answered_before, failed_before; /* and in earlier ones */
     bool begun;
     struct buffer text, kept, id, message; /* of the line that was read */
     struct buffer body, vectors;           /* of the line that is written */

@@ -10,8 +10,8 @@
  *
  * Ids begin with their time, so that names sort by it. Several gateways may use the same folder at a time: objects are
  * replaced whole, and only the one with the lock changes a batch. */
-#ifndef GATEWAY_BATCH_STORE_H
-#define GATEWAY_BATCH_STORE_H
+#ifndef BATCH_STORE_H
+#define BATCH_STORE_H
 
 #include <limits.h>
 #include <stdbool.h>
