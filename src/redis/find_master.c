@@ -24,7 +24,11 @@ struct find_master {
     size_t asked;          /* endpoints asked in this search */
     char host[HOST_MAX];   /* of `named` */
     struct endpoint named; /* by a sentinel */
-    struct err failed;     /* all failures, joined */
+    char moved_host[HOST_MAX];
+    struct endpoint moved;        /* from a MOVED */
+    bool moved_due;               /* the next search finds it */
+    const struct endpoint *found; /* last; NULL: none, or a socket */
+    struct err failed;            /* all failures, joined */
     bool unreachable, denied;
 };
 
@@ -53,6 +57,7 @@ static void report_master(struct find_master *finder, const struct endpoint *end
     finder->first = current_sentinel(finder);
     finder->asked = 0;
     drop_connection(finder);
+    finder->found = endpoint;
     finder->options.on_found(finder->options.context, endpoint);
 }
 
@@ -161,7 +166,12 @@ static void on_begin(evutil_socket_t fd, short what, void *context)
     const struct address *address = finder->options.address;
     (void)fd;
     (void)what;
-    if (!address_is_plural(address)) {
+    if (finder->moved_due) {
+        finder->moved_due = false;
+        finder->found = &finder->moved;
+        finder->options.on_found(finder->options.context, &finder->moved);
+    } else if (!address_is_plural(address)) {
+        finder->found = address->endpoints;
         finder->options.on_found(finder->options.context, NULL);
     } else if (finder->asked == address->endpoint_count) {
         finder->failed.status = finder->denied && !finder->unreachable ? STATUS_DENIED : STATUS_UNAVAILABLE;
@@ -216,6 +226,22 @@ void find_master_stop(struct find_master *finder)
         event_del(finder->begin);
         drop_connection(finder);
     }
+}
+
+void find_master_follow(struct find_master *finder, const struct resp_value *reply)
+{
+    const char *space = resp_is_error(reply, "MOVED") ? strrchr(reply->bytes, ' ') : NULL;
+    const char *colon = space ? strrchr(space, ':') : NULL;
+    long port = colon ? strtol(colon + 1, NULL, 10) : 0;
+    if (port < 1 || port > 65535 || !finder->found) { return; }
+    int length = (int)(colon - space - 1);
+    if (length > 0) { /* 0: the same host */
+        snprintf(finder->moved_host, sizeof finder->moved_host, "%.*s", length, space + 1);
+    } else if (finder->found != &finder->moved) {
+        snprintf(finder->moved_host, sizeof finder->moved_host, "%s", finder->found->host);
+    }
+    finder->moved = (struct endpoint){finder->moved_host, (uint16_t)port};
+    finder->moved_due = true;
 }
 
 struct resolver *find_master_resolver(const struct find_master *finder)

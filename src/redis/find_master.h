@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "redis/address.h"
+#include "redis/resp.h"
 
 struct event_base;
 struct resolver;
@@ -41,6 +42,10 @@ void find_master_start(struct find_master *finder);
 
 /* Ends the search without a callback. NULL is allowed. */
 void find_master_stop(struct find_master *finder);
+
+/* After an error reply of the server that was found: if it is MOVED, because the queue is in a slot of another node of
+ * a cluster, the next search finds that node at once. */
+void find_master_follow(struct find_master *finder, const struct resp_value *reply);
 
 /* The resolver, also for connections to the server that was found. */
 struct resolver *find_master_resolver(const struct find_master *finder);

@@ -156,7 +156,7 @@ void queue_join_refused(struct queue *queue, const struct resp_value *reply, con
 {
     bool wrong_type = resp_is_error(reply, "WRONGTYPE"); /* of a stream (lua/group says more) or another key */
     if (wrong_type) { log_refused(queue, err); }
-    queue_link_follow(queue, reply);
+    find_master_follow(queue->link->finder, reply);
     if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || wrong_type) {
         create_groups(queue);
     } else if (err->status == STATUS_DENIED) {
@@ -207,7 +207,7 @@ static void on_joined(void *context, const struct resp_value *reply)
     struct err bad;
     if (!reply) { return; /* queue_down has handled the lost connection */ }
     if (resp_check(reply, &bad)) {
-        queue_link_follow(queue, reply);
+        find_master_follow(queue->link->finder, reply);
         queue_down(queue, &bad);
     } else if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_INTEGER ||
                reply->items[1].type != RESP_STRING) {

@@ -134,8 +134,9 @@ static void on_down(void *context, const struct err *err)
     queue_link_lost(context, err);
 }
 
-static void connect_both(struct queue *queue, const struct endpoint *endpoint)
+static void on_found(void *context, const struct endpoint *endpoint)
 {
+    struct queue *queue = context;
     struct err err;
     struct connection_options options = {
         .base = queue->options.base,
@@ -158,11 +159,6 @@ static void connect_both(struct queue *queue, const struct endpoint *endpoint)
     if (status) { queue_link_lost(queue, &err); }
 }
 
-static void on_found(void *context, const struct endpoint *endpoint)
-{
-    connect_both(context, endpoint);
-}
-
 static void on_retry(evutil_socket_t fd, short what, void *context)
 {
     struct queue *queue = context;
@@ -170,30 +166,7 @@ static void on_retry(evutil_socket_t fd, short what, void *context)
     (void)what;
     hear_witness(queue);
     queue->state = QUEUE_CONNECTING;
-    if (queue->link->moved_due) {
-        queue->link->moved_due = false;
-        connect_both(queue, &queue->link->moved);
-    } else {
-        find_master_start(queue->link->finder);
-    }
-}
-
-void queue_link_follow(struct queue *queue, const struct resp_value *reply)
-{
-    const char *space = resp_is_error(reply, "MOVED") ? strrchr(reply->bytes, ' ') : NULL;
-    const char *colon = space ? strrchr(space, ':') : NULL;
-    long port = colon ? strtol(colon + 1, NULL, 10) : 0;
-    const struct address *address = queue->options.address;
-    const struct endpoint *here = queue->link->endpoint ? queue->link->endpoint : address->endpoints;
-    if (port < 1 || port > 65535 || !here) { return; }
-    int length = (int)(colon - space - 1);
-    if (length > 0) { /* 0: the same host */
-        snprintf(queue->link->moved_host, sizeof queue->link->moved_host, "%.*s", length, space + 1);
-    } else if (here != &queue->link->moved) {
-        snprintf(queue->link->moved_host, sizeof queue->link->moved_host, "%s", here->host);
-    }
-    queue->link->moved = (struct endpoint){queue->link->moved_host, (uint16_t)port};
-    queue->link->moved_due = true;
+    find_master_start(queue->link->finder);
 }
 
 enum status queue_link_open(struct queue *queue, struct err *err)

@@ -12,10 +12,7 @@
 struct queue_link {
     void (*on_reader_up)(void *queue), (*on_writer_up)(void *queue); /* set by its owner */
     struct find_master *finder;
-    const struct endpoint *endpoint; /* the server that was found, or that a MOVED named; NULL: the only one */
-    struct endpoint moved;           /* from MOVED; no host: none */
-    char moved_host[256];
-    bool moved_due; /* connect there next */
+    const struct endpoint *endpoint; /* the server that was found; NULL: the only one */
     struct event *retry;
     unsigned tries;           /* attempts since a connection that lasted */
     uint64_t up_ns, up_ended; /* when the last connection came up, and how many requests had ended by then */
@@ -39,9 +36,6 @@ void queue_link_lost(struct queue *queue, const struct err *err);
 
 /* Closes both connections for good: on_fatal follows. */
 void queue_stop(struct queue *queue, const struct err *err);
-
-/* After an error reply: if it is MOVED, the next attempt goes where it says. */
-void queue_link_follow(struct queue *queue, const struct resp_value *reply);
 
 /* The wait before attempt number `tries`, without jitter. */
 uint64_t queue_link_backoff_ms(const struct queue *queue, unsigned tries);
