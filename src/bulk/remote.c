@@ -1,7 +1,8 @@
 /* A fixed number of slots, each for a batch on its way. The job's thread fills FREE slots and empties DONE ones; all
- * other states belong to the thread that talks to Redis. */
+ * other states belong to the thread that talks to Redis, on which a producer (redis/producer.h) does so. */
 #include "bulk/remote.h"
 
+#include <event2/event.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -17,33 +19,34 @@
 #include "base/json.h"
 #include "model/model.h"
 #include "redis/client.h"
+#include "redis/producer.h"
 
 /* The number of requests that are out: as few as keep the workers busy, so that few wait, and other requests of the
  * same class have their turn. */
 enum { OUT_FIRST = 8, OUT_LEAST = 4, OUT_MOST = 64 };
 
-enum { TIMEOUT_MS = 5000, DOWN_MS = 60000, PAUSE_MS = 200, BLOCK_MS = 20, LOOK_MS = 1000, STOP_MS = 5000 };
-enum { PIPELINE = 16, WORDS_MAX = 24, KEY_MAX = 256, ID_MAX = 64 };
+enum { TIMEOUT_MS = 5000, DOWN_MS = 60000, FORGOTTEN_MS = 5000, STOP_MS = 5000 };
+enum { TICK_MS = 100, LOOK_MS = 1000, POLL_MS = 20 };
+enum { FIELDS_MAX = 8, KEY_MAX = 256, ID_MAX = 64 };
 enum { TRIES = 5, AGAIN_MS = 1000 };
 
 enum slot_state {
     SLOT_FREE,
-    SLOT_PUT,    /* put by the job */
-    SLOT_NEW,    /* is sent when it is due, unless its reply is already there */
-    SLOT_SENT,   /* sent, and nothing known since */
-    SLOT_LOOKED, /* its reply must be read, because it has ended, or may have */
+    SLOT_PUT,  /* put by the job */
+    SLOT_NEW,  /* is sent when it is due */
+    SLOT_SENT, /* the producer has it */
     SLOT_DONE,
 };
 
 /* A batch as a request. */
 struct slot {
     atomic_int state; /* enum slot_state */
+    struct remote *remote;
     struct bulk_batch *batch;
+    struct producer_request *request;        /* SLOT_SENT */
     uint32_t rows[REMOTE_BATCH_ROWS], count; /* rows of the batch that have neither vector nor code */
     uint64_t due_ms;                         /* SLOT_NEW: it is not sent before this */
-    uint64_t sent_ms;
     unsigned failures;
-    unsigned repeats; /* how often it was sent again because Redis seemed to have forgotten it */
     char id[ID_MAX];
 };
 
@@ -54,19 +57,18 @@ struct remote {
     atomic_bool closing, stopping; /* stopping: the job's thread has seen `stop`, which only it may read */
     atomic_uint out, limit;        /* batches */
     struct slot slots[OUT_MOST];
+    int wake_fd; /* written when a batch was put, and to close */
 
     /* Used by the thread only. */
-    struct client *client;                             /* NULL: not connected */
-    uint64_t down_ms, looked_ms, heard_ms, stopped_ms; /* 0: it is not, or has not */
-    char cursor[64];                                   /* of the results stream; empty: nothing was sent yet */
-    uint64_t slowest_ms;                               /* the longest time that a request of this job has taken */
-    char published[32];                                /* when the queue's figures were published, by Redis' clock */
-    uint64_t published_ms;                             /* when it saw them first, by our clock */
-    uint64_t alone_ms;                                 /* since when there has been no worker; 0: there is one */
+    struct event_base *base;
+    struct event *wake, *tick;
+    struct producer *producer;
+    uint64_t looked_ms, stopped_ms; /* 0: it has not */
+    uint64_t alone_ms;              /* since when there has been no worker; 0: there is one */
     bool alone_said;
 };
 
-/* The fields of a reply that are asked for, in this order. */
+/* The fields of a reply that are of use. */
 enum field { STATUS_FIELD, CODE, MESSAGE, EMBEDDING, INFO, FIELDS };
 
 static uint64_t number_of(const struct resp_value *value)
@@ -95,32 +97,28 @@ static void info_text(const struct resp_value *items, const char *name, char *to
     (void)json_member_text(items[INFO].bytes, items[INFO].length, name, to, size);
 }
 
-/* --- Commands to Redis. Each function sends one, whose answer the caller receives. --- */
+/* --- Requests ----------------------------------------------------------------------------------------------------- */
 
-static enum status send_request(const struct remote_options *options, struct client *client, enum request_class class,
-                                const char *id, const struct buffer *inputs, struct err *err)
+/* The fields of a request; those of a probe have the same. Returns their number. */
+static size_t fill_fields(const struct remote_options *options, const struct buffer *inputs, const char *ttl,
+                          struct entry_field fields[FIELDS_MAX])
 {
-    char stream[KEY_MAX];
-    bool notify = class == CLASS_LOW;
-    snprintf(stream, sizeof stream, "sluice:{%s}:%s", options->queue, class_streams[class]);
-    const char *words[WORDS_MAX] = {"XADD", stream, "*", "id", id, "inputs", inputs->data, "encoding", "f32", "ttl"};
-    size_t lengths[WORDS_MAX], count = 10;
-    words[count++] = notify ? "3600" : "60";
-    if (notify) {
-        words[count++] = "notify";
-        words[count++] = "stream:bulk";
+    size_t count = 0;
+    fields[count++] = (struct entry_field){"inputs", strlen("inputs"), inputs->data, inputs->length};
+    const char *const texts[][2] = {
+        {"encoding", "f32"},
+        {"ttl", ttl},
+        {"normalize", options->raw ? "0" : NULL},
+        /* A prefix is in the texts, and replaces the model's own prompt. */
+        {"prompt", options->prompt   ? options->prompt
+                   : options->prefix ? ""
+                                     : NULL},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        const char *name = texts[i][0], *value = texts[i][1];
+        if (value) { fields[count++] = (struct entry_field){name, strlen(name), value, strlen(value)}; }
     }
-    if (options->raw) {
-        words[count++] = "normalize";
-        words[count++] = "0";
-    }
-    if (options->prompt || options->prefix) { /* a prefix is in the texts, and replaces the model's own prompt */
-        words[count++] = "prompt";
-        words[count++] = options->prompt ? options->prompt : "";
-    }
-    if (!buffer_ok(inputs)) { return err_set(err, STATUS_NO_MEMORY, "no memory for the texts of a request"); }
-    for (size_t i = 0; i < count; i++) { lengths[i] = words[i] == inputs->data ? inputs->length : strlen(words[i]); }
-    return client_send(client, count, words, lengths, 0, err);
+    return count;
 }
 
 /* Appends the prefix and a text to the JSON array of a request. */
@@ -134,40 +132,6 @@ static enum status put_text(const struct remote_options *options, const char *te
     buffer_json_string(inputs, text, length);
     buffer_free(&prefixed);
     return status;
-}
-
-static enum status send_slot(const struct remote *remote, const struct slot *slot, struct err *err)
-{
-    struct buffer inputs = {0};
-    enum status status = STATUS_OK;
-    for (uint32_t i = 0; i < slot->count && status == STATUS_OK; i++) {
-        const struct row *row = &slot->batch->pieces[slot->rows[i]].piece->row;
-        status = put_text(&remote->options, row->text, row->text_bytes, &inputs, err);
-    }
-    buffer_string(&inputs, "]");
-    if (status == STATUS_OK) {
-        status = send_request(&remote->options, remote->client, CLASS_LOW, slot->id, &inputs, err);
-    }
-    buffer_free(&inputs);
-    return status;
-}
-
-static enum status ask_reply(const struct remote_options *options, struct client *client, const char *id,
-                             struct err *err)
-{
-    char key[KEY_MAX];
-    snprintf(key, sizeof key, "sluice:{%s}:reply:%.63s", options->queue, id);
-    const char *const words[] = {"HMGET", key, "status", "code", "message", "embedding", "info"};
-    _Static_assert(sizeof words / sizeof words[0] == FIELDS + 2, "a word for each field");
-    return client_send(client, FIELDS + 2, words, NULL, 0, err);
-}
-
-static enum status forget_reply(const struct remote_options *options, struct client *client, const char *id,
-                                struct err *err)
-{
-    char key[KEY_MAX];
-    snprintf(key, sizeof key, "sluice:{%s}:reply:%.63s", options->queue, id);
-    return client_send(client, 2, (const char *const[]){"UNLINK", key}, NULL, 0, err);
 }
 
 /* --- The life of a batch --- */
@@ -193,10 +157,10 @@ static void fail_all(struct remote *remote, enum status status, const char *mess
 {
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
         int state = atomic_load(&slot->state);
-        if (state == SLOT_NEW || state == SLOT_SENT || state == SLOT_LOOKED) {
-            slot->batch->status = err_set(&slot->batch->err, status, "%s", message);
-            give_back(remote, slot);
-        }
+        if (state != SLOT_NEW && state != SLOT_SENT) { continue; }
+        if (state == SLOT_SENT) { producer_cancel(slot->request); }
+        slot->batch->status = err_set(&slot->batch->err, status, "%s", message);
+        give_back(remote, slot);
     }
 }
 
@@ -206,8 +170,7 @@ static void take_put(struct remote *remote)
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
         if (atomic_load(&slot->state) != SLOT_PUT) { continue; }
         slot->count = slot->batch->count;
-        slot->due_ms = slot->sent_ms = 0;
-        slot->failures = slot->repeats = 0;
+        slot->due_ms = slot->failures = 0;
         for (uint32_t i = 0; i < slot->count; i++) { slot->rows[i] = i; }
         name_slot(remote, slot);
         atomic_store(&slot->state, SLOT_NEW);
@@ -216,7 +179,6 @@ static void take_put(struct remote *remote)
 
 /* The effect of a reply on its request. */
 enum effect {
-    OPEN,  /* no reply yet */
     AGAIN, /* SLOT_NEW again: without a row that cannot be computed, or later */
     ENDED, /* vectors or codes are in place, or the batch has an error */
 };
@@ -328,18 +290,17 @@ static enum effect take_error(struct remote *remote, struct slot *slot, const st
                      &items[MESSAGE]);
 }
 
-static enum effect take_reply(struct remote *remote, struct slot *slot, const struct resp_value *reply, uint64_t now_ms)
+static enum effect take_reply(struct remote *remote, struct slot *slot, const struct resp_value *fields)
 {
-    if (reply->type != RESP_ARRAY || reply->count != FIELDS) {
-        return stop_slot(slot, STATUS_INTERNAL, "answered HMGET in an unknown shape", NULL);
+    static const char *const names[FIELDS] = {"status", "code", "message", "embedding", "info"};
+    struct resp_value items[FIELDS] = {0};
+    for (int i = 0; i < FIELDS; i++) {
+        const struct resp_value *value = resp_field(fields, names[i]);
+        if (value) { items[i] = *value; }
     }
-    const struct resp_value *items = reply->items;
     if (resp_equals(&items[STATUS_FIELD], "done")) { return take_vectors(remote, slot, items); }
-    if (resp_equals(&items[STATUS_FIELD], "error")) { return take_error(remote, slot, items, now_ms); }
-    if (resp_equals(&items[STATUS_FIELD], "cancelled")) {
-        return stop_slot(slot, STATUS_UNAVAILABLE, "has cancelled a request of this job", NULL);
-    }
-    return OPEN;
+    if (resp_equals(&items[STATUS_FIELD], "error")) { return take_error(remote, slot, items, clock_now_ms()); }
+    return stop_slot(slot, STATUS_UNAVAILABLE, "has cancelled a request of this job", NULL);
 }
 
 /* --- The loop of the thread --- */
@@ -357,214 +318,125 @@ static void watch_workers(struct remote *remote, bool live, uint64_t now_ms)
     }
 }
 
-/* Reads the replies of up to PIPELINE requests; those without a reply that were not sent yet are sent. */
-static enum status look_some(struct remote *remote, struct slot *const *some, unsigned count, struct err *err)
+static void send_due(struct remote *remote);
+
+static void on_ended(void *context, const struct producer_reply *reply)
 {
-    const struct resp_value *reply;
-    struct client *client = remote->client;
-    char ended[PIPELINE][ID_MAX];
-    struct slot *unsent[PIPELINE];
-    unsigned ended_count = 0, unsent_count = 0;
+    struct slot *slot = context;
+    struct remote *remote = slot->remote;
+    enum effect effect = AGAIN;
+    if (reply->status == STATUS_OK) {
+        effect = take_reply(remote, slot, reply->fields);
+        if (remote->alone_said) { watch_workers(remote, true, clock_now_ms()); } /* somebody has answered */
+    } else if (reply->status == STATUS_UNAVAILABLE && producer_facts(remote->producer)->connected) {
+        again(slot, clock_now_ms() + AGAIN_MS); /* Redis refuses it for now */
+    } else {
+        slot->batch->status = err_set(&slot->batch->err, reply->status, "%s", reply->message);
+        effect = ENDED;
+    }
+    if (effect == ENDED) { give_back(remote, slot); }
+    send_due(remote);
+}
+
+static enum status send_slot(struct remote *remote, struct slot *slot, struct err *err)
+{
+    struct buffer inputs = {0};
+    struct entry_field fields[FIELDS_MAX];
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < slot->count && status == STATUS_OK; i++) {
+        const struct row *row = &slot->batch->pieces[slot->rows[i]].piece->row;
+        status = put_text(&remote->options, row->text, row->text_bytes, &inputs, err);
+    }
+    buffer_string(&inputs, "]");
+    if (status == STATUS_OK && !buffer_ok(&inputs)) {
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for the texts of a request");
+    }
+    struct producer_order order = {.class = CLASS_LOW,
+                                   .id = slot->id,
+                                   .kept = true,
+                                   .unlinked = true,
+                                   .fields = fields,
+                                   .count = fill_fields(&remote->options, &inputs, "3600", fields),
+                                   .timeout_ms = PRODUCER_NEVER,
+                                   .context = slot,
+                                   .ended = on_ended};
+    if (status == STATUS_OK) { status = producer_send(remote->producer, &order, &slot->request, err); }
+    buffer_free(&inputs);
+    return status;
+}
+
+static void send_due(struct remote *remote)
+{
     uint64_t now_ms = clock_now_ms();
-    for (unsigned i = 0; i < count; i++) { TRY(ask_reply(&remote->options, client, some[i]->id, err)); }
-    for (unsigned i = 0; i < count; i++) {
-        struct slot *slot = some[i];
-        TRY(client_receive(client, &reply, err));
-        memcpy(ended[ended_count], slot->id, ID_MAX);
-        enum effect effect = take_reply(remote, slot, reply, now_ms);
-        if (effect == OPEN && atomic_load(&slot->state) == SLOT_NEW) {
-            unsent[unsent_count++] = slot;
-        } else if (effect == OPEN) {
-            atomic_store(&slot->state, SLOT_SENT);
-        } else {
-            uint64_t took_ms = slot->sent_ms > 0 ? now_ms - slot->sent_ms : 0;
-            ended_count++;
-            remote->heard_ms = now_ms;
-            if (remote->alone_said) { watch_workers(remote, true, now_ms); } /* somebody has answered */
-            remote->slowest_ms -= remote->slowest_ms / 16;                   /* an outage is forgotten again */
-            remote->slowest_ms = took_ms > remote->slowest_ms ? took_ms : remote->slowest_ms;
-        }
-        if (effect == ENDED) { give_back(remote, slot); }
-    }
-    for (unsigned i = 0; i < unsent_count; i++) { TRY(send_slot(remote, unsent[i], err)); }
-    for (unsigned i = 0; i < ended_count; i++) { TRY(forget_reply(&remote->options, client, ended[i], err)); }
-    for (unsigned i = 0; i < unsent_count; i++) {
-        TRY(client_receive(client, &reply, err));
-        if (remote->cursor[0] == '\0' && reply->bytes) { /* no notice is older than the first request */
-            snprintf(remote->cursor, sizeof remote->cursor, "%llu-0", (unsigned long long)number_of(reply) - 1);
-        }
-        atomic_store(&unsent[i]->state, SLOT_SENT);
-        unsent[i]->sent_ms = now_ms;
-    }
-    for (unsigned i = 0; i < ended_count; i++) { TRY(client_receive(client, &reply, err)); }
-    return STATUS_OK;
-}
-
-static enum status look(struct remote *remote, struct err *err)
-{
-    for (unsigned count = PIPELINE; count == PIPELINE;) {
-        struct slot *some[PIPELINE];
-        uint64_t now_ms = clock_now_ms();
-        count = 0;
-        for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST && count < PIPELINE; slot++) {
-            int state = atomic_load(&slot->state);
-            if (state == SLOT_LOOKED || (state == SLOT_NEW && slot->due_ms <= now_ms)) { some[count++] = slot; }
-        }
-        if (count > 0) { TRY(look_some(remote, some, count, err)); }
-    }
-    return STATUS_OK;
-}
-
-/* Waits a moment for notices that requests have ended: entries of `id status entry`. */
-static enum status listen(struct remote *remote, struct err *err)
-{
-    char key[KEY_MAX], block[16];
-    snprintf(key, sizeof key, "sluice:{%s}:results:bulk", remote->options.queue);
-    snprintf(block, sizeof block, "%d", (int)BLOCK_MS);
-    const char *const words[] = {"XREAD", "COUNT", "1000", "BLOCK", block, "STREAMS", key, remote->cursor};
-    const struct resp_value *reply;
-    TRY(client_send(remote->client, 8, words, NULL, BLOCK_MS, err));
-    TRY(client_receive(remote->client, &reply, err));
-    if (reply->type != RESP_ARRAY || reply->count == 0 || reply->items[0].count != 2) { return STATUS_OK; }
-    const struct resp_value *entries = &reply->items[0].items[1];
-    for (size_t i = 0; i < entries->count; i++) {
-        const struct resp_value *entry = &entries->items[i];
-        if (entry->count != 2 || !entry->items[0].bytes) { continue; }
-        snprintf(remote->cursor, sizeof remote->cursor, "%.60s", entry->items[0].bytes);
-        const struct resp_value *fields = &entry->items[1];
-        for (struct slot *slot = remote->slots; fields->count >= 2 && slot < remote->slots + OUT_MOST; slot++) {
-            if (atomic_load(&slot->state) == SLOT_SENT && resp_equals(&fields->items[1], slot->id)) {
-                atomic_store(&slot->state, SLOT_LOOKED);
-            }
-        }
-    }
-    return STATUS_OK;
-}
-
-/* True if a worker is there, which publishes each second. */
-static bool is_fresh(struct remote *remote, const struct resp_value *published, uint64_t now_ms)
-{
-    enum { STALE_MS = 5000 };
-    if (!published->bytes) { return false; }
-    if (!resp_equals(published, remote->published)) {
-        snprintf(remote->published, sizeof remote->published, "%s", published->bytes);
-        remote->published_ms = now_ms;
-    }
-    return now_ms - remote->published_ms < STALE_MS;
-}
-
-/* Sends requests again that should have ended long ago. A producer's rights do not cover the stream, so that after
- * FLUSHALL, or a restart that lost the last second, silence is the only sign. It waits on while requests of this job
- * end, because then the workers are at it; and longer while as many requests wait as this job has out, because these
- * may be the job's own (in a queue that is paused). Sending again in vain does no more harm than computing twice, and
- * the wait doubles each time. */
-static void resend_forgotten(struct remote *remote, uint64_t waiting, uint64_t wait_ms, uint64_t now_ms)
-{
-    enum { FORGOTTEN_MS = 5000, WAITING_FACTOR = 16, REPEATS_MAX = 10 };
-    uint64_t patience_ms = FORGOTTEN_MS + REMOTE_BATCH_ROWS * wait_ms + 2 * remote->slowest_ms;
-    patience_ms *= waiting >= atomic_load(&remote->out) ? WAITING_FACTOR : 1;
     for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
-        uint64_t since_ms = slot->sent_ms > remote->heard_ms ? slot->sent_ms : remote->heard_ms;
-        int state = atomic_load(&slot->state);
-        if ((state == SLOT_SENT || state == SLOT_LOOKED) && now_ms - since_ms >= patience_ms << slot->repeats) {
-            atomic_store(&slot->state, SLOT_NEW); /* its reply is looked for before it is sent */
-            slot->repeats += slot->repeats < REPEATS_MAX;
-        }
+        if (atomic_load(&slot->state) != SLOT_NEW || slot->due_ms > now_ms) { continue; }
+        atomic_store(&slot->state, SLOT_SENT);
+        slot->batch->status = send_slot(remote, slot, &slot->batch->err);
+        if (slot->batch->status != STATUS_OK) { give_back(remote, slot); }
     }
 }
 
-/* Once a second, marks all replies to be looked at, and sets the number of requests to have out by the figures that the
- * workers publish in `meta` (entries that nobody has read, and how long a new one would wait). */
-static enum status look_around(struct remote *remote, uint64_t now_ms, struct err *err)
+/* Sets the number of requests to have out by the figures that the workers publish. */
+static void set_limit(struct remote *remote)
 {
-    char key[KEY_MAX];
-    const struct resp_value *reply;
-    const char *const words[] = {"HMGET", key, "depth_low", "wait_ms_low", "published_at"};
-    remote->looked_ms = now_ms;
-    for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
-        if (atomic_load(&slot->state) == SLOT_SENT) { atomic_store(&slot->state, SLOT_LOOKED); }
-    }
-    snprintf(key, sizeof key, "sluice:{%s}:meta", remote->options.queue);
-    TRY(client_command(remote->client, 5, words, NULL, &reply, err));
-    if (reply->type != RESP_ARRAY || reply->count != 3) { return STATUS_OK; }
-    const struct resp_value *depth = &reply->items[0], *wait = &reply->items[1], *published = &reply->items[2];
-    uint64_t waiting = number_of(depth);
+    uint64_t waiting = producer_facts(remote->producer)->waiting[CLASS_LOW];
     unsigned limit = atomic_load(&remote->limit);
     if (waiting <= limit / 4 && atomic_load(&remote->out) >= limit) { /* the workers have read nearly all */
         atomic_store(&remote->limit, 2 * limit < OUT_MOST ? 2 * limit : OUT_MOST);
     } else if (waiting > limit + (unsigned)OUT_MOST) {
         shrink(remote);
     }
-    bool works = wait->bytes && wait->bytes[0] != '-'; /* -1: nobody works */
-    bool fresh = is_fresh(remote, published, now_ms);
-    watch_workers(remote, fresh, now_ms);
-    if (fresh && works) { resend_forgotten(remote, waiting, number_of(wait), now_ms); }
-    return STATUS_OK;
 }
 
-/* Sends requests that are due, takes replies that have come, and waits a moment for more. */
-static enum status turn(struct remote *remote, struct err *err)
+static void on_wake(evutil_socket_t fd, short what, void *context)
 {
-    TRY(look(remote, err));
-    uint64_t now_ms = clock_now_ms();
-    if (now_ms - remote->looked_ms >= LOOK_MS) { TRY(look_around(remote, now_ms, err)); }
-    if (remote->cursor[0] != '\0') { return listen(remote, err); }
-    poll(NULL, 0, BLOCK_MS);
-    return STATUS_OK;
+    struct remote *remote = context;
+    uint64_t count;
+    (void)what;
+    if (read(fd, &count, sizeof count) < 0) { return; }
+    take_put(remote);
+    send_due(remote);
+    if (atomic_load(&remote->closing)) { event_base_loopbreak(remote->base); }
 }
 
-static bool connect_again(struct remote *remote, struct err *err)
+static void on_tick(evutil_socket_t fd, short what, void *context)
 {
+    struct remote *remote = context;
     uint64_t now_ms = clock_now_ms();
-    if (remote->down_ms == 0) { remote->down_ms = now_ms; }
-    enum status status = client_open(remote->options.address, TIMEOUT_MS, &remote->client, err);
-    if (status == STATUS_OK) {
-        remote->down_ms = 0;
-        remote->looked_ms = 0;
-        remote->heard_ms = clock_now_ms();
-        return true;
+    (void)fd, (void)what;
+    if (atomic_load(&remote->stopping)) { /* replies that come soon are taken; the others are there when it resumes */
+        if (remote->stopped_ms == 0) { remote->stopped_ms = now_ms; }
+        if (now_ms - remote->stopped_ms > STOP_MS) {
+            fail_all(remote, STATUS_UNAVAILABLE, "stopped before the queue had answered everything");
+        }
     }
-    remote->client = NULL;
-    if (status == STATUS_DENIED || status == STATUS_NO_MEMORY || now_ms - remote->down_ms > DOWN_MS) {
-        fail_all(remote, status, err->message);
+    if (producer_facts(remote->producer)->connected && now_ms - remote->looked_ms >= LOOK_MS) {
+        if (remote->looked_ms > 0) { /* else the figures are still to come */
+            set_limit(remote);
+            watch_workers(remote, producer_facts(remote->producer)->served, now_ms);
+        }
+        remote->looked_ms = now_ms;
     }
-    poll(NULL, 0, PAUSE_MS);
-    return false;
+    send_due(remote);
 }
 
-/* After Ctrl-C: replies that come soon are taken; the others will be there when the job resumes. */
-static void look_at_stop(struct remote *remote)
+/* Redis refuses the login. */
+static void on_denied(void *context, const struct err *err)
 {
-    if (!atomic_load(&remote->stopping)) { return; }
-    uint64_t now_ms = clock_now_ms();
-    if (remote->stopped_ms == 0) { remote->stopped_ms = now_ms; }
-    if (now_ms - remote->stopped_ms > STOP_MS) {
-        fail_all(remote, STATUS_UNAVAILABLE, "stopped before the queue had answered everything");
-    }
+    fail_all(context, err->status, err->message);
 }
 
 static void *run_remote(void *context)
 {
-    struct remote *remote = context;
-    struct err err;
-    while (!atomic_load(&remote->closing)) {
-        take_put(remote);
-        look_at_stop(remote);
-        if (!remote->client && !connect_again(remote, &err)) { continue; }
-        enum status status = turn(remote, &err);
-        if (status == STATUS_OK) { continue; }
-        client_close(remote->client); /* it is unknown which requests Redis has got */
-        remote->client = NULL;
-        for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
-            if (atomic_load(&slot->state) == SLOT_LOOKED) { atomic_store(&slot->state, SLOT_SENT); }
-        }
-        poll(NULL, 0, PAUSE_MS);
-        if (status == STATUS_DENIED || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY) {
-            fail_all(remote, status, err.message);
-        }
-    }
-    client_close(remote->client);
+    event_base_dispatch(((struct remote *)context)->base);
     return NULL;
+}
+
+static void wake_thread(struct remote *remote)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(remote->wake_fd, &one, sizeof one);
+    (void)ignored;
 }
 
 /* --- The executor, for the job's thread --- */
@@ -584,7 +456,9 @@ static void remote_put(struct executor *executor, struct bulk_batch *batch)
     }
     atomic_fetch_add(&remote->out, 1);
     slot->batch = batch;
+    slot->remote = remote;
     atomic_store(&slot->state, SLOT_PUT);
+    wake_thread(remote);
 }
 
 static struct bulk_batch *remote_take(struct executor *executor)
@@ -602,15 +476,53 @@ static struct bulk_batch *remote_take(struct executor *executor)
     return NULL;
 }
 
+static void free_remote(struct remote *remote)
+{
+    producer_close(remote->producer);
+    if (remote->wake) { event_free(remote->wake); }
+    if (remote->tick) { event_free(remote->tick); }
+    if (remote->base) { event_base_free(remote->base); }
+    if (remote->wake_fd >= 0) { close(remote->wake_fd); }
+    free(remote);
+}
+
 static void remote_close(struct executor *executor)
 {
     struct remote *remote = (struct remote *)executor;
     atomic_store(&remote->closing, true);
+    wake_thread(remote);
     pthread_join(remote->thread, NULL);
-    free(remote);
+    free_remote(remote);
 }
 
 static const struct executor_ops remote_ops = {remote_has_room, remote_put, remote_take, remote_close};
+
+static enum status start_remote(struct remote *remote, struct err *err)
+{
+    struct timeval every = {.tv_usec = TICK_MS * 1000};
+    remote->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (remote->wake_fd < 0) { return err_set_errno(err, "cannot make an eventfd"); }
+    remote->base = event_base_new();
+    if (remote->base) {
+        remote->wake = event_new(remote->base, remote->wake_fd, EV_READ | EV_PERSIST, on_wake, remote);
+        remote->tick = event_new(remote->base, -1, EV_PERSIST, on_tick, remote);
+    }
+    if (!remote->wake || !remote->tick || event_add(remote->wake, NULL) != 0 || event_add(remote->tick, &every) != 0) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the executor");
+    }
+    struct producer_options producer = {.base = remote->base,
+                                        .address = remote->options.address,
+                                        .queue = remote->options.queue,
+                                        .name = "bulk",
+                                        .away_ms = DOWN_MS,
+                                        .forgotten_ms = FORGOTTEN_MS,
+                                        .seed = clock_now_ns(),
+                                        .context = remote,
+                                        .on_denied = on_denied};
+    TRY(producer_open(&producer, &remote->producer, err));
+    int failed = pthread_create(&remote->thread, NULL, run_remote, remote);
+    return failed ? err_set(err, STATUS_IO, "cannot start a thread") : STATUS_OK;
+}
 
 enum status remote_open(const struct remote_options *options, struct executor **out, struct err *err)
 {
@@ -619,9 +531,10 @@ enum status remote_open(const struct remote_options *options, struct executor **
     remote->executor = (struct executor){.ops = &remote_ops, .batches = OUT_MOST};
     remote->options = *options;
     atomic_init(&remote->limit, OUT_FIRST);
-    if (pthread_create(&remote->thread, NULL, run_remote, remote) != 0) {
-        free(remote);
-        return err_set(err, STATUS_IO, "cannot start a thread");
+    enum status status = start_remote(remote, err);
+    if (status != STATUS_OK) {
+        free_remote(remote);
+        return status;
     }
     *out = &remote->executor;
     return STATUS_OK;
@@ -663,14 +576,43 @@ static enum status has_worker(const struct remote_options *options, struct clien
     return STATUS_OK;
 }
 
+/* Sends a text under an id of its own; `*sent_ms`: when Redis got it, by its clock. */
+static enum status send_probe(const struct remote_options *options, struct client *client, const char *id,
+                              uint64_t *sent_ms, struct err *err)
+{
+    struct buffer inputs = {0};
+    struct entry_field fields[FIELDS_MAX];
+    char stream[KEY_MAX];
+    const struct resp_value *reply;
+    const char *words[5 + 2 * FIELDS_MAX] = {"XADD", stream, "*", "id", id};
+    size_t lengths[5 + 2 * FIELDS_MAX], count = 0;
+    snprintf(stream, sizeof stream, "sluice:{%s}:%s", options->queue, class_streams[CLASS_NORMAL]);
+    for (; count < 5; count++) { lengths[count] = strlen(words[count]); }
+    enum status status = put_text(options, "sluice", 6, &inputs, err);
+    buffer_string(&inputs, "]");
+    size_t field_count = fill_fields(options, &inputs, "60", fields);
+    for (size_t i = 0; i < field_count; i++, count += 2) {
+        words[count] = fields[i].name;
+        lengths[count] = fields[i].name_length;
+        words[count + 1] = fields[i].value;
+        lengths[count + 1] = fields[i].value_length;
+    }
+    if (status == STATUS_OK && !buffer_ok(&inputs)) {
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for the texts of a request");
+    }
+    if (status == STATUS_OK) { status = client_command(client, count, words, lengths, &reply, err); }
+    if (status == STATUS_OK) { *sent_ms = number_of(reply); }
+    buffer_free(&inputs);
+    return status;
+}
+
 static enum status probe(const struct remote_options *options, struct client *client, struct remote_facts *out,
                          struct err *err)
 {
     enum { ANSWER_MS = 60000, PATIENCE_MS = 3000 };
     char key[KEY_MAX], id[ID_MAX];
-    uint64_t random;
+    uint64_t random, sent_ms;
     const struct resp_value *reply;
-    struct buffer inputs = {0};
     snprintf(key, sizeof key, "sluice:{%s}:meta", options->queue);
     TRY(client_command(client, 3, (const char *const[]){"HMGET", key, "model_id"}, NULL, &reply, err));
     if (reply->type != RESP_ARRAY || reply->count != 1 || !reply->items[0].bytes) {
@@ -682,26 +624,22 @@ static enum status probe(const struct remote_options *options, struct client *cl
         return err_set_errno(err, "no random number to be had");
     }
     snprintf(id, sizeof id, "bulk:probe:%016llx", (unsigned long long)random);
-    enum status status = put_text(options, "sluice", 6, &inputs, err);
-    buffer_string(&inputs, "]");
-    if (status == STATUS_OK) { status = send_request(options, client, CLASS_NORMAL, id, &inputs, err); }
-    buffer_free(&inputs);
-    TRY(status);
-    TRY(client_receive(client, &reply, err));
-    uint64_t begin_ms = clock_now_ms(), sent_ms = number_of(reply);
+    TRY(send_probe(options, client, id, &sent_ms, err));
+    snprintf(key, sizeof key, "sluice:{%s}:reply:%s", options->queue, id);
+    uint64_t begin_ms = clock_now_ms();
     bool looked = false, live = true;
     while (clock_now_ms() - begin_ms < ANSWER_MS &&
            (!options->stop || __atomic_load_n(options->stop, __ATOMIC_RELAXED) == 0)) { /* another thread may set it */
-        TRY(ask_reply(options, client, id, err));
-        TRY(client_receive(client, &reply, err));
+        const char *const words[] = {"HMGET", key, "status", "code", "message", "embedding", "info"};
+        _Static_assert(sizeof words / sizeof words[0] == FIELDS + 2, "a word for each field");
+        TRY(client_command(client, FIELDS + 2, words, NULL, &reply, err));
         if (reply->type != RESP_ARRAY || reply->count != FIELDS) {
             return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
         }
         if (resp_equals(&reply->items[STATUS_FIELD], "done")) {
             if (!live && options->live) { options->live(options->queue, true); }
             TRY(read_facts(reply->items, options->queue, out, err));
-            TRY(forget_reply(options, client, id, err));
-            return client_receive(client, &reply, err);
+            return client_command(client, 2, (const char *const[]){"UNLINK", key}, NULL, &reply, err);
         }
         if (resp_equals(&reply->items[STATUS_FIELD], "error")) {
             const char *message = reply->items[MESSAGE].bytes;
@@ -713,7 +651,7 @@ static enum status probe(const struct remote_options *options, struct client *cl
             TRY(has_worker(options, client, sent_ms, &live, err));
             if (!live && options->live) { options->live(options->queue, false); }
         }
-        poll(NULL, 0, BLOCK_MS);
+        poll(NULL, 0, POLL_MS);
     }
     return err_set(err, STATUS_UNAVAILABLE,
                    "no answer from queue %s; is a daemon running, neither quiet nor paused? (sluice stats)",

@@ -1,9 +1,8 @@
 /* The executor that uses a queue: each batch is a request of low priority, and the workers of the queue compute it.
  *
- * A separate thread talks to Redis. It keeps a bounded number of requests out, learns of their ends from the results
- * stream `bulk`, and also checks all replies once a second, so that a lost notice costs a second but no row. A
- * request's id names job and content: if it is sent again, after a reconnect or by a job that resumes, it can only give
- * the same vectors, and an existing reply is used. */
+ * A separate thread talks to Redis. It keeps a bounded number of requests out, as a producer (redis/producer.h) whose
+ * results stream is `bulk`. A request's id names job and content: if it is sent again, after a reconnect or by a job
+ * that resumes, it can only give the same vectors, and an existing reply is used. */
 #ifndef BULK_REMOTE_H
 #define BULK_REMOTE_H
 

@@ -19,6 +19,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/system.h"
 #include "bulk/manifest.h"
 #include "cli/command.h"
@@ -636,6 +637,7 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
     if (status == STATUS_OK) { status = remote_probe(&queue, &facts, err); }
     if (status == STATUS_OK) { status = embed_job_queue(job, &facts, config, model, err); }
     if (status == STATUS_OK) {
+        log_set_level(LOG_ERROR); /* the job says itself what its user must know */
         queue.dim = facts.dim;
         queue.raw = job->job.source.records;
         queue.job = embed_job_number(job);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "gateway/producer.h"
+#include "redis/producer.h"
 
 enum { DIGEST = 32, HEAD = DIGEST + sizeof(uint32_t) }; /* a value: the digest, the tokens of the text, its floats */
 enum { KEY_MAX = 160, DIM_MOST = 1 << 20 };

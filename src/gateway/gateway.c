@@ -15,7 +15,7 @@
 #include "gateway/dialect.h"
 #include "gateway/keys.h"
 #include "gateway/pages.h"
-#include "gateway/producer.h"
+#include "redis/producer.h"
 
 enum { CONNECTIONS = 16384, BODY_BYTES = 32 << 20, BODIES_BYTES = 512 << 20, RECEIVE_MS = 20000, IDLE_MS = 120000 };
 enum {
@@ -24,7 +24,9 @@ enum {
     JOB_TIMEOUT_MS = 86400000,
     JOB_KEPT_MS = 86400000,
     WAIT_MOST_S = 60,
-    AWAY_RETRY_MS = 1000
+    AWAY_RETRY_MS = 1000,
+    AWAY_MS = 8000,
+    FORGOTTEN_MS = 60000
 };
 enum { TEXTS_FALLBACK = 256, BYTES_FALLBACK = 1 << 20 }; /* a request's limits, while the queue has published none */
 enum { BUCKETS = 4096, ID_MAX = 96, FIELDS_MAX = 16, META_MAX = 128 };
@@ -1012,6 +1014,8 @@ static enum status open_queues(struct gateway *gateway, struct err *err)
                                             .address = options->address,
                                             .queue = options->queues[i],
                                             .name = gateway->name,
+                                            .away_ms = AWAY_MS,
+                                            .forgotten_ms = FORGOTTEN_MS,
                                             .seed = random + i,
                                             .context = options->context,
                                             .on_denied = options->on_denied};

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "gateway/producer.h"
+#include "redis/producer.h"
 #include "redis/queue_names.h"
 #include "redis/scripts.h"
 

@@ -6,7 +6,7 @@
 #include "base/histogram.h"
 #include "gateway/dialect.h"
 #include "gateway/openapi.h"
-#include "gateway/producer.h"
+#include "redis/producer.h"
 
 /* A queue that the gateway serves. */
 struct model_queue {

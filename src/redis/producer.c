@@ -1,4 +1,4 @@
-#include "gateway/producer.h"
+#include "redis/producer.h"
 
 #include <event2/event.h>
 #include <stdio.h>
@@ -15,11 +15,11 @@
 
 enum { CONNECT_MS = 5000, COMMAND_MS = 10000, BLOCK_MS = 5000 };
 enum { BACKOFF_MS = 50, BACKOFF_MOST_MS = 2000 };
-enum { AWAY_MS = 8000 };          /* so long a request waits for a connection */
-enum { GRACE_MS = 2000 };         /* for the reply `expired`, after the timeout */
-enum { FRESH_MS = 10000 };        /* as docs/protocol.md says of published_at */
-enum { LOOKS = 256 };             /* requests that the walk looks for in a second */
-enum { REPLY_BYTES = 600 << 20 }; /* as much as a reply may have, and its info */
+enum { GRACE_MS = 2000 };                                   /* for the reply `expired`, after the timeout */
+enum { FRESH_MS = 10000 };                                  /* as docs/protocol.md says of published_at */
+enum { LOOKS = 256 };                                       /* requests that the walk looks for in a second */
+enum { REPLY_BYTES = 600 << 20 };                           /* as much as a reply may have, and its info */
+enum { WAITS = 64, WAITING_FACTOR = 16, REPEATS_MAX = 10 }; /* see is_forgotten */
 enum { KEY_MAX = 320, BUCKETS_FIRST = 64 };
 
 /* An open request, in the table by its id and in the list by its age. */
@@ -29,12 +29,13 @@ struct producer_request {
     uint64_t hash;
     enum request_class class;
     struct command command;                    /* the XADD; no words: it is only waited for */
-    uint64_t sent_ms, deadline_ms, refused_ms; /* refused_ms: since when Redis refuses it; 0: it does not */
+    uint64_t sent_ms, deadline_ms, refused_ms; /* refused_ms: since when Redis refuses its commands; 0: it does not */
     void *context;
     void (*added)(void *context, const char *name);
     void (*ended)(void *context, const struct producer_reply *reply);
     unsigned out;                /* commands without an answer */
-    bool kept;                   /* see struct producer_order */
+    unsigned repeats;            /* how often it was sent again because Redis seemed to have forgotten it */
+    bool kept, unlinked;         /* see struct producer_order */
     bool looking, adding;        /* HGETALL, XADD without an answer */
     bool look_again;             /* a notice came while it was looked for */
     bool sent, closed;           /* closed: its end was reported, or nobody waits; freed with the last answer */
@@ -53,6 +54,8 @@ struct producer {
     char cursor[64];                 /* of the results stream */
     char published[32];
     uint64_t published_ms;
+    /* Of each class: when a request ended last, and the longest that one took. */
+    uint64_t heard_ms[CLASS_COUNT], slowest_ms[CLASS_COUNT];
     struct producer_request **buckets, *oldest, *newest;
     struct producer_request *walk, *step; /* the next to be looked for; the next of a loop whose body may close any */
     size_t bucket_count;
@@ -135,7 +138,15 @@ static void end_request(struct producer_request *request, const struct producer_
 {
     void (*ended)(void *, const struct producer_reply *) = request->ended;
     void *context = request->context;
-    request->producer->facts.answered += reply->status == STATUS_OK;
+    struct producer *producer = request->producer;
+    if (reply->status == STATUS_OK) {
+        uint64_t now_ms = clock_now_ms(), took_ms = request->sent_ms > 0 ? now_ms - request->sent_ms : 0;
+        uint64_t *slowest_ms = &producer->slowest_ms[request->class];
+        producer->facts.answered++;
+        producer->heard_ms[request->class] = now_ms;
+        *slowest_ms -= *slowest_ms / 16; /* an outage is forgotten again */
+        *slowest_ms = took_ms > *slowest_ms ? took_ms : *slowest_ms;
+    }
     close_request(request);
     ended(context, reply);
 }
@@ -189,7 +200,10 @@ static enum status check_answer(struct producer *producer, const struct resp_val
     static const char *const lasting[] = {"OOM", "TRYAGAIN", "ASK", "MISCONF", "NOREPLICAS"};
     bool lasts = false;
     for (size_t i = 0; i < sizeof lasting / sizeof lasting[0]; i++) { lasts |= resp_is_error(reply, lasting[i]); }
-    if (status == STATUS_UNAVAILABLE && !lasts) { lose_link(producer, err); }
+    if (status == STATUS_UNAVAILABLE && !lasts) {
+        find_master_follow(producer->finder, reply);
+        lose_link(producer, err);
+    }
     return status;
 }
 
@@ -223,6 +237,17 @@ static void cancel_in_queue(struct producer *producer, const char *name)
     send_blindly(producer, 5, (const char *const[]){"XADD", key_of(producer, "control", "", key), "*", "cancel", name});
 }
 
+/* Ends a request after an error of Redis, unless that may pass: then its command is sent again, for as long as a
+ * request waits for a connection. */
+static void suffer_error(struct producer_request *request, enum status status, const char *message)
+{
+    uint64_t now_ms = clock_now_ms();
+    if (request->refused_ms == 0) { request->refused_ms = now_ms; }
+    if (status != STATUS_UNAVAILABLE || now_ms - request->refused_ms >= request->producer->options.away_ms) {
+        fail_request(request, status, message);
+    }
+}
+
 static void on_added(void *context, const struct resp_value *reply)
 {
     struct producer_request *request = context;
@@ -238,14 +263,12 @@ static void on_added(void *context, const struct resp_value *reply)
     if (status == STATUS_OK) {
         void (*added)(void *, const char *) = request->added;
         request->added = NULL;
+        request->refused_ms = 0;
         if (added) { added(request->context, request->name); }
         return;
     }
-    uint64_t now_ms = clock_now_ms();
-    if (request->refused_ms == 0) { request->refused_ms = now_ms; }
-    if (producer->up || now_ms - request->refused_ms >= AWAY_MS) { /* else it is sent again */
-        fail_request(request, status, err.message);
-    }
+    request->sent_ms = 0;
+    suffer_error(request, status, err.message);
 }
 
 static void add_request(struct producer_request *request)
@@ -299,10 +322,13 @@ static void on_looked(void *context, const struct resp_value *reply)
     request->look_again = false;
     enum status status = check_answer(producer, reply, &err);
     if (status != STATUS_OK) {
-        if (producer->up) { fail_request(request, status, err.message); }
-    } else if (is_answer(request, reply)) {
+        suffer_error(request, status, err.message);
+        return;
+    }
+    if (request->sent_ms > 0) { request->refused_ms = 0; }
+    if (is_answer(request, reply)) {
         key_of(producer, "reply:", request->id, key);
-        if (!request->kept) { send_blindly(producer, 2, (const char *const[]){"UNLINK", key}); }
+        if (!request->kept || request->unlinked) { send_blindly(producer, 2, (const char *const[]){"UNLINK", key}); }
         end_request(request, &(struct producer_reply){.fields = reply});
     } else if (again) {
         look_for(request);
@@ -485,6 +511,23 @@ static void walk_some(struct producer *producer, uint64_t now_ms)
     }
 }
 
+/* Whether a request should have ended long ago. While requests of its class end, the workers are at it. It waits longer
+ * while as many requests wait as this producer has open, because these may be its own, in a queue that is paused; and
+ * twice as long each time. Sending again in vain does no more harm than computing twice. */
+static bool is_forgotten(const struct producer_request *request, uint64_t now_ms)
+{
+    const struct producer *producer = request->producer;
+    const struct producer_facts *facts = &producer->facts;
+    int class = request->class;
+    if (!producer->up || !facts->served || facts->wait_ms[class] < 0 || request->sent_ms == 0) { return false; }
+    uint64_t patience_ms =
+        producer->options.forgotten_ms + WAITS * (uint64_t)facts->wait_ms[class] + 2 * producer->slowest_ms[class];
+    patience_ms *= facts->waiting[class] >= facts->open ? WAITING_FACTOR : 1;
+    uint64_t heard_ms = producer->heard_ms[class];
+    uint64_t since_ms = request->sent_ms > heard_ms ? request->sent_ms : heard_ms;
+    return now_ms - since_ms >= patience_ms << request->repeats;
+}
+
 static void on_second(evutil_socket_t fd, short what, void *context)
 {
     struct producer *producer = context;
@@ -496,8 +539,14 @@ static void on_second(evutil_socket_t fd, short what, void *context)
         if (now_ms >= request->deadline_ms && (request->command.words > 0 || producer->up)) {
             if (request->name[0] != '\0' && !request->kept) { cancel_in_queue(producer, request->name); }
             fail_request(request, STATUS_TIMEOUT, "no reply in time");
-        } else if (producer->down_ms && now_ms - producer->down_ms >= AWAY_MS) {
+        } else if (producer->down_ms && now_ms - producer->down_ms >= producer->options.away_ms) {
             fail_request(request, STATUS_UNAVAILABLE, "Redis is away");
+        } else if (producer->up && request->refused_ms > 0) {
+            begin_request(request);
+        } else if (is_forgotten(request, now_ms)) {
+            request->repeats += request->repeats < REPEATS_MAX;
+            request->sent_ms = 0;
+            look_for(request);
         }
     }
     if (producer->up) { ask_facts(producer); }
@@ -623,7 +672,10 @@ enum status producer_send(struct producer *producer, const struct producer_order
     request->added = order->added;
     request->ended = order->ended;
     request->kept = order->kept;
-    request->deadline_ms = clock_now_ms() + order->timeout_ms + (order->count > 0 ? GRACE_MS : 0);
+    request->unlinked = order->unlinked;
+    request->deadline_ms = order->timeout_ms == PRODUCER_NEVER
+                               ? PRODUCER_NEVER
+                               : clock_now_ms() + order->timeout_ms + (order->count > 0 ? GRACE_MS : 0);
     snprintf(request->id, sizeof request->id, "%s", order->id);
     if (order->name) { snprintf(request->name, sizeof request->name, "%s", order->name); }
     request->hash = XXH3_64bits(request->id, strlen(request->id));
@@ -634,7 +686,7 @@ enum status producer_send(struct producer *producer, const struct producer_order
         command_text(command, request->id);
         snprintf(notify, sizeof notify, "stream:%s", producer->options.name);
         command_pair(command, "notify", notify);
-        command_count(command, "expires_in", order->timeout_ms);
+        if (order->timeout_ms != PRODUCER_NEVER) { command_count(command, "expires_in", order->timeout_ms); }
     }
     for (size_t i = 0; i < order->count; i++) {
         command_bytes(command, order->fields[i].name, order->fields[i].name_length);

@@ -1,12 +1,14 @@
-/* One queue, as a producer that waits for its replies sees it: an entry by XADD, a notice in a results stream of its
- * own, the reply by HGETALL, after which it is unlinked.
+/* One queue, as a producer that waits for its replies sees it: an entry by XADD, a notice in a results stream, the
+ * reply by HGETALL.
  *
  * Two connections: one for commands, one that waits for notices. A request is sent again under its id when both come
  * back after a loss, unless its reply is there: Redis may have lost the entry or never got it, and a second entry with
- * the same id does no harm. Replies whose notice was lost are found by a slow walk over all open requests.
+ * the same id does no harm. It is also sent again when nothing was heard for long although workers are there: after
+ * FLUSHALL, or a restart behind a proxy that lost the last second, silence is the only sign. Replies whose notice was
+ * lost are found by a slow walk over all open requests. MOVED of a cluster is followed.
  * Thread: the loop's, for all of this. */
-#ifndef GATEWAY_PRODUCER_H
-#define GATEWAY_PRODUCER_H
+#ifndef REDIS_PRODUCER_H
+#define REDIS_PRODUCER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,11 +23,15 @@ struct event_base;
 struct producer;
 struct producer_request;
 
+#define PRODUCER_NEVER UINT64_MAX
+
 struct producer_options {
     struct event_base *base;
     const struct address *address; /* must outlive the producer, like the next two */
     const char *queue;
-    const char *name; /* of the results stream, and the beginning of ids: of this process alone */
+    const char *name;      /* of the results stream. Ids that begin with it and a dash are of this process alone */
+    uint64_t away_ms;      /* so long a request waits for a connection */
+    uint64_t forgotten_ms; /* so long, and what requests usually take, it waits in silence before it is sent again */
     uint64_t seed;
     void *context;
     void (*on_denied)(void *context,
@@ -58,12 +64,13 @@ struct producer_order {
     const char *id;   /* 1 to REQUEST_ID_MAX bytes */
     const char *name; /* of an entry that is only waited for; NULL: there is none yet */
     /* False: nobody else has this id, which begins with the producer's name and a dash. Its reply is unlinked once it
-     * was read. True: an earlier request may have had it; if that has a result, it is the answer. The reply stays. */
-    bool kept;
+     * was read. True: an earlier request may have had it; if that has a result, it is the answer. The reply stays,
+     * unless `unlinked` is true, too. */
+    bool kept, unlinked;
     const struct entry_field
         *fields; /* [count] all but id, notify and expires_in; none: it is only waited for (kept) */
     size_t count;
-    uint64_t timeout_ms; /* becomes expires_in; a little later it ends with TIMEOUT */
+    uint64_t timeout_ms; /* becomes expires_in; a little later it ends with TIMEOUT. PRODUCER_NEVER: it does not */
     void *context;
     void (*added)(void *context, const char *name);                   /* Redis has it; may be NULL */
     void (*ended)(void *context, const struct producer_reply *reply); /* once, never before producer_send returns */

@@ -1,20 +1,21 @@
-"""A queue on a Redis Cluster occupies one slot: the worker follows it to the node that owns it, also when it moves
-under load."""
-# ctest-cost: 10
+"""A queue on a Redis Cluster occupies one slot: workers and gateways follow it to the node that owns it, also when it
+moves under load."""
+# ctest-cost: 15
 
 import redis
 
 from case import SluiceCase
 from corpus import texts
+from gateway_case import Gateway, GatewayCase
 from ports import free_port
 from sentinel import TcpRedis
 
 SLOTS = 16384
 
 
-class Cluster(SluiceCase):
+class Cluster(GatewayCase):
     def setUp(self):
-        super().setUp()
+        SluiceCase.setUp(self)  # without the server of other cases
         self.nodes = []
         for name in "abc":
             options = ["--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "5000"]
@@ -59,6 +60,20 @@ class Cluster(SluiceCase):
         result = self.run_sluice("submit", "--redis", self.url(self.others(owner)[0]), "--queue", self.queue, "hello")
         self.assertEqual(result.returncode, 69)
         self.assertIn(f"127.0.0.1:{owner.port}".encode(), result.stderr)
+
+    def test_a_gateway_follows(self):
+        source = self.owner()
+        target, other = self.others(source)
+        daemon = self.start_daemon(source, address=self.url(*self.nodes))
+        self.gateway = Gateway(self.directory, len(self.children), self.url(other), self.queue)
+        self.children.append(self.gateway.start().wait_listening())
+        for round in range(2):
+            answer = self.embed(f"round {round}", timeout=60)
+            self.assertEqual(answer.status, 200, answer.body)
+            self.move(source, target)
+            self.wait_until(lambda: daemon.alive_key(target.client()), "the worker to follow", ignore=(redis.ResponseError,))
+            source, target = target, source
+        self.assertEqual(self.embed("the end").status, 200)
 
     def move(self, source, target):
         """Moves the slot from one node to the other as redis-cli --cluster would."""

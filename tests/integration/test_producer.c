@@ -1,5 +1,5 @@
 /* A producer against a real server; the test plays the workers. */
-#include "gateway/producer.h"
+#include "redis/producer.h"
 
 #include <event2/event.h>
 #include <stdlib.h>
@@ -47,6 +47,8 @@ static void open_office(struct office *office, struct redis_fixture *redis)
                                        .address = &redis->address,
                                        .queue = "q",
                                        .name = "http-t",
+                                       .away_ms = 4000,
+                                       .forgotten_ms = 500,
                                        .context = office,
                                        .on_denied = on_denied};
     assert_int_equal(producer_open(&options, &office->producer, &err), STATUS_OK);
@@ -216,6 +218,41 @@ TEST_ON(struct redis_fixture, redis, what_redis_forgot_is_sent_again, redis_setu
     wait_until(&office, is_over, third);
     assert_string_equal(second->text, "two");
     assert_string_equal(third->text, "three");
+    close_office(&office);
+}
+
+/* No connection is lost, and no error is reported. */
+TEST_ON(struct redis_fixture, redis, what_redis_forgot_in_silence_is_sent_again, redis_setup, redis_teardown)
+{
+    struct office office;
+    open_office(&office, redis);
+    struct end *end = send_text(&office, NULL, LONG_MS);
+    wait_until(&office, is_added, end);
+    redis_do(redis, "FLUSHALL");
+    redis_do(redis, "HSET " Q "meta wait_ms_normal 0 depth_normal 0 published_at %llu",
+             (unsigned long long)clock_unix_ms());
+    wait_until(&office, was_sent_again, office.producer);
+    wait_redis(&office, "1", "XLEN " STREAM);
+    reply_done(redis, end, "v", true);
+    wait_until(&office, is_over, end);
+    assert_string_equal(end->text, "v");
+    close_office(&office);
+}
+
+static bool was_refused(const void *office)
+{
+    return strstr(redis_do(((const struct office *)office)->redis, "INFO errorstats"), "errorstat_OOM");
+}
+
+TEST_ON(struct redis_fixture, redis, an_error_that_passes_is_waited_for, redis_setup, redis_teardown)
+{
+    struct office office;
+    redis_do(redis, "CONFIG SET maxmemory 1");
+    open_office(&office, redis);
+    struct end *end = send_text(&office, NULL, LONG_MS);
+    wait_until(&office, was_refused, &office);
+    redis_do(redis, "CONFIG SET maxmemory 0");
+    wait_until(&office, is_added, end);
     close_office(&office);
 }
 
