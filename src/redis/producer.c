@@ -54,7 +54,7 @@ struct producer {
     char cursor[64];                 /* of the results stream */
     char published[32];
     uint64_t published_ms;
-    /* Of each class: when a request ended last, and the longest that one took. */
+    /* By class: when a request ended last, and how long the slowest took. */
     uint64_t heard_ms[CLASS_COUNT], slowest_ms[CLASS_COUNT];
     struct producer_request **buckets, *oldest, *newest;
     struct producer_request *walk, *step; /* the next to be looked for; the next of a loop whose body may close any */
@@ -511,9 +511,9 @@ static void walk_some(struct producer *producer, uint64_t now_ms)
     }
 }
 
-/* Whether a request should have ended long ago. While requests of its class end, the workers are at it. It waits longer
- * while as many requests wait as this producer has open, because these may be its own, in a queue that is paused; and
- * twice as long each time. Sending again in vain does no more harm than computing twice. */
+/* True for a request that should have ended long ago. While requests of its class end, the workers are at it. It waits
+ * longer while as many requests wait as this producer has open, because these may be its own, in a queue that is
+ * paused; and twice as long each time. Sending again in vain does no more harm than computing twice. */
 static bool is_forgotten(const struct producer_request *request, uint64_t now_ms)
 {
     const struct producer *producer = request->producer;
