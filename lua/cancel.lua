@@ -8,7 +8,8 @@
 --       7 its <name>, '' for none
 -- Returns { code, ... }
 --       { 1 }   cancelled: the reply says so, and a worker that computes it now finds the gate closed
---       { 0 }   nothing to cancel: finished, unknown, or not a request; the cancel entry is removed all the same
+--       { 0 }   nothing to cancel: finished, unknown, not a request, or not the one that is meant; the cancel entry is removed
+--               all the same
 --       { 2 }   late: the cancel entry is no longer pending, or gone from `control`; nothing was changed
 --       { -5, id, notify, results name }  the target's reply has other keys: call again with these; nothing was changed
 -- The first call guesses: <id> = the target's name, notify 0.
@@ -168,10 +169,18 @@ local function is_open()
   return call('XPENDING', stream, 'sluice', cancel_id, cancel_id, 1)[1]
 end
 
-if not is_open() then return {2} end
+local order = is_open()
+if not order then return {2} end
+local meant = control and to_map(order[2]) or {}
+
+-- An order in `control` may say whose request it means.
+local function is_meant(target)
+  return (not meant.id or meant.id == target.id) and (not meant.tenant or meant.tenant == target.tenant)
+end
+
 local target, carrier, first = find()
 local code = 0
-if target and not target.cancel then
+if target and not target.cancel and is_meant(target) then
   local id, notify, results = wishes(target)
   if id ~= given_id or notify ~= ARGV[6] or results ~= ARGV[7] then return {-5, id, notify, results} end
   local ttl = write_reply(target, seen_at(name, first))

@@ -13,10 +13,10 @@ from scripts import PREFIX, End, Park, ScriptCase, plain
 class Cancel(ScriptCase):
     cancels = 0
 
-    def ask(self, target, which="high"):
+    def ask(self, target, which="high", **meant):
         """A producer asks for the cancel and a worker reads it; returns the id of the cancel entry."""
         self.cancels += 1
-        entry_id = self.desk.add(f"{900 + self.cancels}-1", which, cancel=target)
+        entry_id = self.desk.add(f"{900 + self.cancels}-1", which, cancel=target, **meant)
         if which == "control":
             self.assertIn(entry_id, self.desk.run(self.desk.control())[::2])
             return entry_id
@@ -44,6 +44,17 @@ class Cancel(ScriptCase):
         place = self.desk.places(name)
         self.assertEqual((place["stream"], place["parked"], place["waits"]), (0, 0, 0))
         self.assertIsNone(self.desk.trouble(name))
+
+    def test_only_the_request_that_is_meant(self):
+        self.desk.add("1-1", id="mine", tenant="shop")
+        self.desk.add("2-1")
+        for target, meant in (("1-1", {"id": "yours"}), ("1-1", {"id": "mine", "tenant": "bank"}), ("2-1", {"id": "2-1"}),
+                              ("2-1", {"tenant": "shop"})):
+            self.assertEqual(self.cancel(target, "control", self.ask(target, "control", **meant)), 0)
+            self.assertEqual(self.desk.entries("control"), {})
+        self.assertEqual(self.cancel("1-1", "control", self.ask("1-1", "control", id="mine", tenant="shop")), 1)
+        self.assert_cancelled("1-1", "mine")
+        self.assertEqual(self.desk.places("2-1")["stream"], 1)
 
     # --- In every state ---
 
