@@ -531,14 +531,6 @@ static enum http_when take_call(void *context, const struct http_request *reques
     struct batches *batches = context;
     const char *type = http_header(request, "Content-Type");
     bool files = strncmp(request->path, "/v1/files", strlen("/v1/files")) == 0;
-    bool creates = request->method == HTTP_POST && request->rest[0] == '\0';
-    /* A page of another site in a browser cannot hide its origin. */
-    if (http_header(request, "Origin")) {
-        return refuse_now(reply, FAULT_FORBIDDEN, "this gateway serves no pages: requests with an Origin are refused");
-    }
-    if (creates && !files && (!type || strncasecmp(type, "application/json", strlen("application/json")) != 0)) {
-        return refuse_now(reply, FAULT_BAD_REQUEST, "Content-Type must be application/json");
-    }
     if (strlen(request->rest) >= sizeof((struct ask *)0)->rest) {
         return refuse_now(reply, FAULT_NOT_FOUND, "there is no such path");
     }

@@ -1,7 +1,5 @@
-/* The gateway: HTTP clients' calls become requests of queues, and their replies become answers.
- *
- *   http/server ──body──► body_parse ──call──► producer (XADD; a request for each max_inputs texts)
- *               ◄─answer─ dialect_render ◄─joined─ producer (reply)
+/* The gateway: HTTP clients' calls become requests of queues, and their replies become answers (gateway/calls.h). This
+ * is the whole of it: its port and routes, its queues, its keys.
  *
  * It keeps nothing that a restart would lose: a call that is cut off by one is sent again by its client.
  * Thread: the loop's, for all of this. */

@@ -367,13 +367,24 @@ static bool is_own_origin(const char *origin, const char *host)
     return strncmp(origin, scheme, sizeof scheme - 1) == 0 && strcasecmp(origin + sizeof scheme - 1, host) == 0;
 }
 
+static bool is_json(const char *type)
+{
+    static const char json[] = "application/json";
+    return type && strncasecmp(type, json, sizeof json - 1) == 0 && strchr("; \t", type[sizeof json - 1]);
+}
+
+bool http_body_is_json(const struct http_request *request)
+{
+    const char *length = http_header(request, "Content-Length");
+    bool body = (length && strcmp(length, "0") != 0) || http_header(request, "Transfer-Encoding");
+    return !body || is_json(http_header(request, "Content-Type"));
+}
+
 /* Checks a request for a guarded route. Returns 0, or the status and why. */
 static int check_guarded(const struct client *client, const char **error)
 {
-    static const char json[] = "application/json";
     const struct http_head *head = &client->head;
-    const char *origin = http_find_header(head->headers, "Origin"),
-               *type = http_find_header(head->headers, "Content-Type");
+    const char *origin = http_find_header(head->headers, "Origin");
     *error = "this Host is not allowed: use localhost, or the address that the daemon listens on";
     if (!head->host || !is_own_name(client->http, head->host)) { return 403; }
     *error = "this Origin is not allowed: only pages of this very port are";
@@ -382,8 +393,7 @@ static int check_guarded(const struct client *client, const char **error)
     *error = "a POST needs a Content-Length, and no Transfer-Encoding";
     if (!head->has_length) { return 411; }
     *error = "the Content-Type must be application/json";
-    bool is_json = type && strncasecmp(type, json, sizeof json - 1) == 0 && strchr("; \t", type[sizeof json - 1]);
-    return is_json ? 0 : 415;
+    return is_json(http_find_header(head->headers, "Content-Type")) ? 0 : 415;
 }
 
 static enum http_method find_method(const char *name)

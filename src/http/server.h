@@ -52,6 +52,9 @@ struct http_request {
  * Content-Type, Authorization and the headers that frame a body are never there twice. */
 const char *http_header(const struct http_request *request, const char *name);
 
+/* True if a request has no body, or one that is JSON by its Content-Type. */
+bool http_body_is_json(const struct http_request *request);
+
 /* An answer. All zeros are a 200 without a body. */
 struct http_reply {
     int status;            /* 0: 200 */

@@ -231,10 +231,12 @@ static bool take_answer(struct producer_request *request, const struct resp_valu
     return reply && !request->closed;
 }
 
-static void cancel_in_queue(struct producer *producer, const char *name)
+static void cancel_in_queue(struct producer *producer, const char *name, const char *id, const char *tenant)
 {
     char key[KEY_MAX];
-    send_blindly(producer, 5, (const char *const[]){"XADD", key_of(producer, "control", "", key), "*", "cancel", name});
+    const char *const words[] = {"XADD", key_of(producer, "control", "", key), "*", "cancel", name, "id", id, "tenant",
+                                 tenant};
+    send_blindly(producer, tenant ? 9 : 7, words);
 }
 
 /* Ends a request after an error of Redis, unless that may pass: then its command is sent again, for as long as a
@@ -256,7 +258,7 @@ static void on_added(void *context, const struct resp_value *reply)
     request->adding = false;
     if (reply && reply->bytes && reply->type == RESP_STRING) {
         snprintf(request->name, sizeof request->name, "%s%.42s", class_prefixes[request->class], reply->bytes);
-        if (request->closed && !request->kept) { cancel_in_queue(producer, request->name); }
+        if (request->closed && !request->kept) { cancel_in_queue(producer, request->name, request->id, NULL); }
     }
     if (!take_answer(request, reply)) { return; }
     enum status status = check_answer(producer, reply, &err);
@@ -537,7 +539,9 @@ static void on_second(evutil_socket_t fd, short what, void *context)
     for (struct producer_request *request; (request = producer->step);) {
         producer->step = request->newer;
         if (now_ms >= request->deadline_ms && (request->command.words > 0 || producer->up)) {
-            if (request->name[0] != '\0' && !request->kept) { cancel_in_queue(producer, request->name); }
+            if (request->name[0] != '\0' && !request->kept) {
+                cancel_in_queue(producer, request->name, request->id, NULL);
+            }
             fail_request(request, STATUS_TIMEOUT, "no reply in time");
         } else if (producer->down_ms && now_ms - producer->down_ms >= producer->options.away_ms) {
             fail_request(request, STATUS_UNAVAILABLE, "Redis is away");
@@ -703,7 +707,9 @@ enum status producer_send(struct producer *producer, const struct producer_order
 
 void producer_cancel(struct producer_request *request)
 {
-    if (request->name[0] != '\0' && !request->kept) { cancel_in_queue(request->producer, request->name); }
+    if (request->name[0] != '\0' && !request->kept) {
+        cancel_in_queue(request->producer, request->name, request->id, NULL);
+    }
     close_request(request);
 }
 
@@ -717,9 +723,10 @@ enum status producer_ask(struct producer *producer, struct command *command, con
     return connection_send_command(producer->commands, command, COMMAND_MS, reply, context, err);
 }
 
-enum status producer_cancel_name(struct producer *producer, const char *name, struct err *err)
+enum status producer_cancel_name(struct producer *producer, const char *name, const char *id, const char *tenant,
+                                 struct err *err)
 {
     if (!producer->up) { return err_set(err, STATUS_UNAVAILABLE, "Redis is away"); }
-    cancel_in_queue(producer, name);
+    cancel_in_queue(producer, name, id, tenant);
     return producer->up ? STATUS_OK : err_set(err, STATUS_UNAVAILABLE, "Redis is away");
 }

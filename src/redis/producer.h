@@ -97,7 +97,9 @@ void producer_cancel(struct producer_request *request);
 MUST_CHECK enum status producer_ask(struct producer *producer, struct command *command, connection_reply_fn *reply,
                                     void *context, struct err *err);
 
-/* Cancels a request by its name. Errors: those of a command: STATUS_UNAVAILABLE (not connected). */
-MUST_CHECK enum status producer_cancel_name(struct producer *producer, const char *name, struct err *err);
+/* Cancels the request of a name, if it has this id and this tenant (NULL: any). Errors: STATUS_UNAVAILABLE (not
+ * connected). */
+MUST_CHECK enum status producer_cancel_name(struct producer *producer, const char *name, const char *id,
+                                            const char *tenant, struct err *err);
 
 #endif

@@ -43,6 +43,20 @@ class Calls(GatewayCase):
         long = ["a b " * 1500 + str(number) for number in range(9)]  # three of them fit into max_text_bytes
         self.assertEqual(len(vectors(self.embed(long))), 9)
 
+    def test_a_large_answer_is_rendered_beside_the_loop(self):
+        """Others are answered meanwhile, and a client may go away meanwhile."""
+        many = [f"text {number}" for number in range(2048)]
+        wanted = self.ask("POST", "/v1/embeddings", {"input": many[:9]}).json["data"]
+        self.assertGreaterEqual(2048 * len(wanted[0]["embedding"]), 1 << 16)
+        bodies = [self.send("POST", "/v1/embeddings", {"input": many}) for _ in range(4)]
+        bodies[1].close()
+        self.assertEqual(self.embed("small").status, 200)
+        for connection in (bodies[0], *bodies[2:]):
+            data = json.loads(connection.getresponse().read())["data"]
+            connection.close()
+            self.assertEqual((len(data), data[:9]), (2048, wanted))
+        self.assertEqual(self.embed("after").status, 200)
+
     def test_one_bad_text_is_named_by_its_place_in_the_call(self):
         answer = self.embed(["fine"] * 150 + ["x " * 15000])
         self.assertEqual(answer.status, 413, answer.body)
@@ -76,6 +90,16 @@ class Calls(GatewayCase):
         tei = self.ask("POST", "/embed", {"inputs": "hello"}, {"Prefer": "respond-async"})
         self.assertEqual(self.ask("GET", tei.headers["location"] + "?wait=30").body,
                          self.ask("POST", "/embed", {"inputs": "hello"}).body)
+
+    def test_nobody_cancels_a_request_by_guessing_its_name(self):
+        """The name of a request is a time; its id, which is in the address of a job, is random."""
+        self.assertEqual(self.run_sluice("pause", "--redis", self.server.socket, "--queue", self.queue).returncode, 0)
+        self.wait_paused(self.client)
+        job = self.ask("POST", "/v1/embeddings", {"input": "a"}, {"Prefer": "respond-async"}).headers["location"]
+        for address, status in ((job[:-1] + ("0" if job[-1] != "0" else "1"), 202), (job, 410)):
+            self.assertEqual(self.ask("DELETE", address).status, 202)
+            self.wait_until(lambda: not self.client.exists(self.sender.key("control")), "the worker to look")
+            self.assertEqual(self.ask("GET", job).status, status)
 
     def test_jobs_that_are_none(self):
         now, job = f"{self.now_ms()}-0", "job-" + "0" * 32

@@ -146,7 +146,40 @@ class Redis(KeysCase):
         stranger = self.ask("GET", where, None, {"Authorization": "Bearer " + other})
         self.assertEqual((stranger.status, stranger.json["error"]["message"]), (404, "there is no such job"))
         self.assertEqual(self.ask("GET", where).status, 401)
-        self.assertEqual(self.ask("DELETE", job.headers["location"], None, {"Authorization": "Bearer " + other}).status, 403)
+
+    def test_a_tenant_cancels_its_own_jobs(self):
+        mine, other = self.create("k", "--tenant", "acme"), self.create("o")
+        for key in (mine, other):
+            self.wait_status(200, key)
+        self.assertEqual(self.run_sluice("pause", "--redis", str(self.server.address("operator")), "--queue", self.queue).returncode, 0)
+        self.wait_paused(self.client)
+        job = self.call(mine, **{"Prefer": "respond-async"}).headers["location"]
+        for key, status in ((other, 202), (mine, 410)):
+            headers = {"Authorization": "Bearer " + key}
+            self.assertEqual(self.ask("DELETE", job, None, headers).status, 202)
+            self.wait_until(lambda: not self.client.exists(self.sender.key("control")), "the worker to look")
+            self.assertEqual(self.ask("GET", job, None, {"Authorization": "Bearer " + mine}).status, status)
+
+    def test_a_hit_of_the_cache_needs_a_key_and_is_charged(self):
+        """A hit is a request of its key's bucket, and its tokens are taken as if it had been computed."""
+        self.client.hset(self.sender.key("meta"), "precision", "f32")
+        self.gateway.stop()
+        self.start_gateway(None, "--keys", "redis", "--cache-bytes=20000000")
+        free, limited = self.create("free"), self.create("limited", "--tokens", "100")
+        self.wait_until(lambda: self.call(free).headers.get("x-sluice-cache") == "hit", "a hit")
+        computed = self.call(free).json
+        spend = max(computed["usage"]["total_tokens"], 1)
+        self.assertLess(spend, 100)
+        self.wait_until(lambda: self.ask("GET", "/v1/models", None, {"Authorization": "Bearer " + limited}).status == 200, "the key")
+        answers = []
+        while not answers or answers[-1].status == 200:
+            answers.append(self.call(limited))
+            self.assertLess(len(answers), 100 // spend + 30)
+        self.assertEqual([(answer.headers["x-sluice-cache"], answer.json) for answer in answers[:-1]],
+                         [("hit", computed)] * (len(answers) - 1))
+        self.assertGreaterEqual(len(answers) - 1, 100 // spend)
+        self.assertEqual((answers[-1].status, answers[-1].headers.get("x-sluice-cache")), (429, None))
+        self.assertEqual(self.call(None).status, 401)
 
     def test_a_forgotten_script_is_loaded_by_a_worker(self):
         key = self.create("k", "--requests", "1000")
