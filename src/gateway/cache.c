@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "redis/producer.h"
 
-enum { DIGEST = 32, HEAD = DIGEST + sizeof(uint32_t) }; /* a value: the digest, the tokens of the text, its floats */
+/* The first half of a digest is the name of its key, in hex; the other is in the value, before tokens and floats. */
+enum { DIGEST = 32, HALF = DIGEST / 2, HEAD = HALF + sizeof(uint32_t) };
 enum { KEY_MAX = 160, DIM_MOST = 1 << 20 };
-enum { OVERHEAD = 320 }; /* of a key in Redis: its name, its TTL, and their places in tables */
+enum { OVERHEAD = 480 };      /* of a key in Redis: its name, its TTL, its place in the index, and their tables */
+enum { REMOVE_MOST = 10000 }; /* names at once, so that no answer is long */
 static const char kept_ms[] = "86400000";
 
 struct cached_text {
@@ -22,14 +25,14 @@ struct cache_look {
     struct cache_options options;
     struct cached_text *texts; /* [text_count] */
     uint32_t text_count;
-    uint32_t most_dim, dim; /* of the model; of the vectors that were found */
-    uint64_t slots, tokens;
-    float *vectors;    /* NULL: not found */
-    bool current;      /* the model and its precision are still those of the digests */
-    bool unfit;        /* nothing is written */
-    bool closed;       /* freed with the last answer */
-    unsigned out;      /* commands without an answer */
-    char model_id[80]; /* as of the digests, like the precision */
+    uint32_t most_dim, dim; /* of the model; of the vectors */
+    uint64_t most, tokens;  /* as many keys as the cache may have */
+    float *vectors;         /* that were found, or are written; or NULL */
+    bool current;           /* the model and its precision are still those of the digests */
+    bool unfit;             /* nothing is written */
+    bool closed;            /* freed with the last answer */
+    unsigned out;           /* commands without an answer */
+    char model_id[80];      /* as of the digests, like the precision */
     char precision[16];
 };
 
@@ -82,14 +85,24 @@ static bool digest_texts(struct cache_look *look)
     return good;
 }
 
-static void put_key(const struct cache_look *look, uint32_t text, struct command *command)
+static void put_name(const struct cached_text *text, char name[2 * HALF + 1])
+{
+    for (int i = 0; i < HALF; i++) { snprintf(name + 2 * i, 3, "%02x", text->digest[i]); }
+}
+
+/* Appends the key of a name, or of "" the index: a sorted set of the names by the time when they were written. */
+static void put_key(const struct cache_look *look, const char *name, struct command *command)
 {
     char key[KEY_MAX];
-    uint64_t number;
-    memcpy(&number, look->texts[text].digest, sizeof number);
-    snprintf(key, sizeof key, "sluice:{%s}:cache:%llu", look->options.queue,
-             (unsigned long long)(number % look->slots));
+    snprintf(key, sizeof key, "sluice:{%s}:cache%s%s", look->options.queue, name[0] ? ":" : "", name);
     command_text(command, key);
+}
+
+static void put_text_key(const struct cache_look *look, uint32_t text, struct command *command)
+{
+    char name[2 * HALF + 1];
+    put_name(&look->texts[text], name);
+    put_key(look, name, command);
 }
 
 /* --- Looking ------------------------------------------------------------------------------------------------------ */
@@ -116,7 +129,8 @@ static void on_meta(void *context, const struct resp_value *reply)
 
 static bool take_value(struct cache_look *look, uint32_t text, const struct resp_value *value)
 {
-    if (!value->bytes || value->length <= HEAD || memcmp(value->bytes, look->texts[text].digest, (size_t)DIGEST) != 0) {
+    if (!value->bytes || value->length <= HEAD ||
+        memcmp(value->bytes, look->texts[text].digest + HALF, (size_t)HALF) != 0) {
         return false;
     }
     size_t size = value->length - HEAD;
@@ -126,7 +140,7 @@ static bool take_value(struct cache_look *look, uint32_t text, const struct resp
         look->dim = (uint32_t)(size / sizeof(float));
     }
     if (!look->vectors || size != look->dim * sizeof(float)) { return false; }
-    memcpy(&tokens, value->bytes + DIGEST, sizeof tokens);
+    memcpy(&tokens, value->bytes + HALF, sizeof tokens);
     memcpy(look->vectors + (size_t)text * look->dim, value->bytes + HEAD, size);
     look->tokens += tokens;
     return true;
@@ -141,21 +155,26 @@ static void on_values(void *context, const struct resp_value *reply)
     look->options.looked(look->options.context, hit);
 }
 
+/* Sends a command; one with a `reply` keeps the look until that was called. False: Redis is away. */
+static bool send(struct cache_look *look, struct command *command, connection_reply_fn *reply)
+{
+    struct err err;
+    bool sent = producer_ask(look->options.producer, command, reply, look, &err) == STATUS_OK;
+    look->out += sent && reply;
+    return sent;
+}
+
 static bool send_look(struct cache_look *look)
 {
     struct command meta = {0}, values = {0};
     char key[KEY_MAX];
-    struct err err;
     snprintf(key, sizeof key, "sluice:{%s}:meta", look->options.queue);
     command_pair(&meta, "HMGET", key);
     command_pair(&meta, "model_id", "precision");
-    if (producer_ask(look->options.producer, &meta, on_meta, look, &err) != STATUS_OK) { return false; }
-    look->out++;
+    if (!send(look, &meta, on_meta)) { return false; }
     command_text(&values, "MGET");
-    for (uint32_t i = 0; i < look->text_count; i++) { put_key(look, i, &values); }
-    if (producer_ask(look->options.producer, &values, on_values, look, &err) != STATUS_OK) { return false; }
-    look->out++;
-    return true;
+    for (uint32_t i = 0; i < look->text_count; i++) { put_text_key(look, i, &values); }
+    return send(look, &values, on_values);
 }
 
 struct cache_look *cache_look(const struct cache_options *options)
@@ -168,14 +187,14 @@ struct cache_look *cache_look(const struct cache_options *options)
         return NULL;
     }
     /* Allocators round up by a quarter at most. */
-    uint64_t slot_bytes = (HEAD + dim * sizeof(float)) * 5 / 4 + OVERHEAD + strlen(options->queue);
-    if (options->bytes < slot_bytes) { return NULL; }
+    uint64_t key_bytes = (HEAD + dim * sizeof(float)) * 5 / 4 + OVERHEAD + strlen(options->queue);
+    if (options->bytes < key_bytes) { return NULL; }
     struct cache_look *look = calloc(1, sizeof *look);
     if (!look) { return NULL; }
     look->options = *options;
     look->text_count = options->call->text_count;
     look->most_dim = (uint32_t)dim;
-    look->slots = options->bytes / slot_bytes;
+    look->most = options->bytes / key_bytes;
     look->texts = calloc(look->text_count, sizeof *look->texts);
     snprintf(look->model_id, sizeof look->model_id, "%s", facts->model_id);
     snprintf(look->precision, sizeof look->precision, "%s", facts->precision);
@@ -218,23 +237,103 @@ void cache_take_info(struct cache_look *look, uint32_t first, uint32_t count, st
     look->unfit |= !fit;
 }
 
-void cache_store(const struct cache_look *look, const float *vectors, uint32_t dim)
+/* The answer of ZPOPMIN: names and their times. */
+static void on_oldest(void *context, const struct resp_value *reply)
 {
-    size_t size = dim * sizeof(float);
+    struct cache_look *look = context;
+    struct command command = {0};
+    command_text(&command, "UNLINK");
+    for (size_t i = 0; reply && reply->type == RESP_ARRAY && i + 1 < reply->count; i += 2) {
+        const char *name = reply->items[i].bytes;
+        if (name && name[0]) { put_key(look, name, &command); }
+    }
+    if (command.words > 1) {
+        send(look, &command, NULL);
+    } else {
+        command_free(&command);
+    }
+    (void)take_answer(look);
+}
+
+static void remove_oldest(struct cache_look *look, uint64_t count)
+{
+    struct command command = {0};
+    command_text(&command, "ZPOPMIN");
+    put_key(look, "", &command);
+    command_number(&command, count < REMOVE_MOST ? count : REMOVE_MOST);
+    send(look, &command, on_oldest);
+}
+
+static void write_vectors(struct cache_look *look)
+{
+    size_t size = look->dim * sizeof(float);
+    struct buffer value = {0};
+    for (uint32_t i = 0; i < look->text_count; i++) {
+        const struct cached_text *text = &look->texts[i];
+        struct command command = {0};
+        value.length = 0;
+        buffer_append(&value, text->digest + HALF, (size_t)HALF);
+        buffer_append(&value, &text->tokens, sizeof text->tokens);
+        buffer_append(&value, look->vectors + (size_t)i * look->dim, size);
+        if (!buffer_ok(&value)) { break; }
+        command_text(&command, "SET");
+        put_text_key(look, i, &command);
+        command_bytes(&command, value.data, value.length);
+        command_pair(&command, "PX", kept_ms);
+        send(look, &command, NULL);
+    }
+    buffer_free(&value);
+}
+
+/* Nothing is written that the index does not have: it bounds the bytes. */
+static void on_added(void *context, const struct resp_value *reply)
+{
+    struct cache_look *look = context;
+    look->unfit |= !reply || reply->type != RESP_INTEGER;
+    (void)take_answer(look);
+}
+
+static void on_count(void *context, const struct resp_value *reply)
+{
+    struct cache_look *look = context;
+    if (!look->unfit && reply && reply->type == RESP_INTEGER) {
+        uint64_t count = (uint64_t)reply->integer;
+        if (count > look->most) { remove_oldest(look, count - look->most); }
+        write_vectors(look);
+    }
+    (void)take_answer(look);
+}
+
+static void send_index(struct cache_look *look)
+{
+    struct command add = {0}, expire = {0}, count = {0};
+    char name[2 * HALF + 1];
+    command_text(&add, "ZADD");
+    put_key(look, "", &add);
+    for (uint32_t i = 0; i < look->text_count; i++) {
+        put_name(&look->texts[i], name);
+        command_number(&add, clock_unix_ms());
+        command_text(&add, name);
+    }
+    send(look, &add, on_added);
+    command_text(&expire, "PEXPIRE");
+    put_key(look, "", &expire);
+    command_text(&expire, kept_ms);
+    send(look, &expire, NULL);
+    command_text(&count, "ZCARD");
+    put_key(look, "", &count);
+    send(look, &count, on_count);
+}
+
+void cache_store(struct cache_look *look, const float *vectors, uint32_t dim)
+{
+    size_t size = (size_t)look->text_count * dim * sizeof(float);
     const char *model_id = producer_facts(look->options.producer)->model_id;
     if (look->unfit || dim > look->most_dim || strcmp(model_id, look->model_id) != 0) { return; }
-    unsigned char *value = malloc(HEAD + size);
-    for (uint32_t i = 0; value && i < look->text_count; i++) {
-        struct command command = {0};
-        struct err err;
-        memcpy(value, look->texts[i].digest, DIGEST);
-        memcpy(value + DIGEST, &look->texts[i].tokens, sizeof(uint32_t));
-        memcpy(value + HEAD, vectors + (size_t)i * dim, size);
-        command_text(&command, "SET");
-        put_key(look, i, &command);
-        command_bytes(&command, value, HEAD + size);
-        command_pair(&command, "PX", kept_ms);
-        if (producer_ask(look->options.producer, &command, NULL, NULL, &err) != STATUS_OK) { break; }
-    }
-    free(value);
+    free(look->vectors);
+    look->vectors = malloc(size);
+    if (!look->vectors) { return; }
+    memcpy(look->vectors, vectors, size);
+    look->dim = dim;
+    send_index(look);
 }

@@ -1,9 +1,10 @@
 /* Vectors that were computed before, in Redis. A call of task `embed` whose texts are all there is answered without a
  * request; otherwise it is computed as ever, and its vectors are written.
  *
- * A key `sluice:{q}:cache:<slot>` holds one text's vector. A digest of everything that decides its bits chooses the
- * slot and is in the value. Another digest of the same slot replaces it, so the number of slots bounds the bytes. The
- * cache is in use only while the queue is pinned to a precision: else nobody knows what the next worker would compute.
+ * A key `sluice:{q}:cache:<digest>` holds one text's vector; the digest is that of everything that decides its bits.
+ * The index `sluice:{q}:cache` has the names of all of them. A gateway that writes removes the oldest above the number
+ * that fits into the bytes. The cache is in use only while the queue is pinned to a precision: else nobody knows what
+ * the next worker would compute.
  * Thread: the loop's, for all of this. */
 #ifndef GATEWAY_CACHE_H
 #define GATEWAY_CACHE_H
@@ -37,8 +38,8 @@ const float *cache_vectors(const struct cache_look *look, uint32_t *dim, uint64_
  * the cache, nothing of the call will be written: another precision, or a text that was cut. */
 void cache_take_info(struct cache_look *look, uint32_t first, uint32_t count, struct slice info);
 
-/* After the infos of all texts: writes their vectors, [text_count, dim]. Nobody waits for it. */
-void cache_store(const struct cache_look *look, const float *vectors, uint32_t dim);
+/* After the infos of all texts: writes their vectors, [text_count, dim], which it copies. Nobody waits for it. */
+void cache_store(struct cache_look *look, const float *vectors, uint32_t dim);
 
 /* Ends it. NULL is allowed. */
 void cache_close(struct cache_look *look);

@@ -102,6 +102,11 @@ static const struct right table[] = {
     /* The cache of gateways. */
     {P, "MGET @cache:x"},
     {P, "SET @cache:x x"},
+    {P, "UNLINK @cache:x"},
+    {P, "ZADD @cache 1 x"},
+    {P, "ZCARD @cache"},
+    {P, "ZPOPMIN @cache"},
+    {P, "PEXPIRE @cache 1"},
 
     /* Delays, retries, suspects, dead letters. */
     {W, "ZADD @later 1 x"},

@@ -8,7 +8,7 @@ import json
 from corpus import texts
 from gateway_case import GatewayCase
 
-CAP = 20_000_000  # so many slots that the few texts of a case hardly share one
+CAP = 20_000_000  # nothing is removed for want of room
 
 
 def encoded(vector):
@@ -35,6 +35,10 @@ class Cache(GatewayCase):
 
     def keys(self):
         return set(self.client.keys(self.sender.key("cache:*")))
+
+    def names(self):
+        """Those that the index has, the oldest first."""
+        return self.client.zrange(self.sender.key("cache"), 0, -1)
 
     def wait_hit(self, text, **options):
         """The texts are written after the answer."""
@@ -108,7 +112,7 @@ class Cache(GatewayCase):
         self.assertEqual(self.count(), sent + 1)
         self.gateway = self.make_gateway(None, f"--cache-bytes={CAP}").start().wait_listening()
         self.pin("bf16")  # this gateway has never seen another
-        for _ in range(3):  # it would write before it looks again: the same connection
+        for _ in range(3):  # the third look would find what the first two have written
             self.assertEqual(self.how("hello")[0], "miss")
         self.worker.stop()
         self.worker = self.start_daemon(self.server, "--precision", "bf16")
@@ -126,7 +130,7 @@ class Cache(GatewayCase):
 
     def test_clients_that_go_away_while_the_cache_is_looked_through(self):
         self.start()
-        self.how("hello")
+        self.wait_hit("hello")
         self.client.client_pause(1000)
         some = [self.send("POST", "/v1/embeddings", {"input": "hello"}) for _ in range(20)]
         for connection in some[::2]:
@@ -147,14 +151,49 @@ class Cache(GatewayCase):
         self.wait_until(lambda: not self.keys(), "the keys to expire")
         self.assertEqual(self.how("hello")[0], "miss")
 
-    def test_the_cap_holds(self):
+    def test_a_call_of_many_texts_hits(self):
+        self.start()
+        some = [f"text {number}" for number in range(2048)]
+        computed = self.how(some)[1]
+        self.wait_hit(some)
+        self.assertEqual(self.how(some), ("hit", computed))
+        self.assertEqual({self.sender.key("cache:" + name.decode()).encode() for name in self.names()}, self.keys())
+
+    def test_the_cap_holds_and_the_oldest_go(self):
+        cap = 100_000
+        self.start(cap=cap)
+        most = 0
+        for first in range(0, 400, 50):
+            some = [f"text {number}" for number in range(first, first + 50)]
+            self.how(some)
+            self.wait_hit(some)  # the newest are there
+            most = max(most, len(self.names()))
+            self.wait_until(lambda: {self.sender.key("cache:" + name.decode()).encode() for name in self.names()} ==
+                            self.keys(), "the oldest to go")
+            used = sum(self.client.memory_usage(key, samples=0) for key in self.keys() | {self.sender.key("cache")})
+            self.assertLessEqual(used, cap)
+        self.assertGreater(most, 100)
+        self.assertLess(most, 300)
+        self.assertEqual(self.how("text 0")[0], "miss")
+        self.assertTrue(0 < self.client.pttl(self.sender.key("cache")) <= 86_400_000)
+
+    def test_a_call_above_the_cap_leaves_no_more_than_fits(self):
         cap = 20_000
         self.start(cap=cap)
-        for first in range(0, 400, 100):
-            self.how([f"text {number}" for number in range(first, first + 100)])
+        self.how([f"text {number}" for number in range(400)])
         self.wait_hit("the last")
         self.assertGreater(len(self.keys()), 5)
-        self.assertLessEqual(sum(self.client.memory_usage(key) for key in self.keys()), cap)
+        self.wait_until(lambda: sum(self.client.memory_usage(key, samples=0)
+                                    for key in self.keys() | {self.sender.key("cache")}) <= cap, "what is too much to go")
+
+    def test_without_an_index_nothing_is_written(self):
+        self.start()
+        self.wait_hit("a probe")
+        before = self.keys()
+        self.client.set(self.sender.key("cache"), "not an index")
+        for _ in range(3):
+            self.assertEqual(self.how("hello")[0], "miss")
+        self.assertEqual(self.keys(), before)
 
     def test_a_broken_cache_fails_no_call(self):
         self.start()
