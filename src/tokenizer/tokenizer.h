@@ -1,4 +1,4 @@
-/* Turns text into token ids as the model's own files define: the facade over WordPiece, Unigram and BPE.
+/* Turns text into token ids, and back, as the model's own files define: the facade over WordPiece, Unigram and BPE.
  *
  * Opened from `tokenizer.json`, else from `vocab.txt`, else from `vocab.json` and `merges.txt`, and from the files
  * beside them as transformers 5 does (classes.c). The ids are those that Hugging Face `tokenizers` gives for one text
@@ -10,9 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "base/err.h"
 
 struct tokenizer;
+struct tokenizer_stream;
 
 /* Opens the tokenizer of a model directory.
  * Owns: the caller ends it with tokenizer_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED,
@@ -55,6 +57,30 @@ size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_co
 
 /* True if tokenizer_encode_pair makes pairs as the tokenizer's files define them. `*types`: a part has token type 1. */
 bool tokenizer_pairs(const struct tokenizer *tokenizer, bool *types);
+
+/* Turns ids back into text, which it appends, as the `decoder` of the tokenizer's files defines: the text that Hugging
+ * Face `tokenizers` gives, valid UTF-8, with U+FFFD for bytes that are none. An id without a token is left out, and
+ * without `specials` a special token, too.
+ * Errors: STATUS_UNSUPPORTED when the files have a decoder that is not known, which the message names;
+ * STATUS_NO_MEMORY. Thread: any. */
+MUST_CHECK enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count,
+                                        bool specials, struct buffer *text, struct err *err);
+
+/* Opens a decoder that takes one id after the other. `inside`: the ids continue a text, so the blank before the first
+ * word stays. Owns: the caller ends it with tokenizer_stream_close, before the tokenizer. Errors: as tokenizer_decode.
+ * Thread: one at a time. */
+MUST_CHECK enum status tokenizer_stream_open(const struct tokenizer *tokenizer, bool specials, bool inside,
+                                             struct tokenizer_stream **out, struct err *err);
+
+/* Appends the text that is certain after this id: whole characters, often none. Joined, all pieces and the end's are
+ * what tokenizer_decode makes of the ids. Errors: the buffer is broken when memory ran out. */
+void tokenizer_stream_put(struct tokenizer_stream *stream, int32_t id, struct buffer *text);
+
+/* Appends the text that was held back until the last id; nothing may be put afterwards. Errors: as above. */
+void tokenizer_stream_end(struct tokenizer_stream *stream, struct buffer *text);
+
+/* Frees it. NULL is allowed. */
+void tokenizer_stream_close(struct tokenizer_stream *stream);
 
 /* Its model as tokenizer.json names it: "WordPiece", "Unigram", "BPE". */
 const char *tokenizer_type(const struct tokenizer *tokenizer);
