@@ -18,6 +18,7 @@ struct added_token {
     bool lstrip;      /* takes the white space before it */
     bool rstrip;      /* takes the white space after it */
     bool normalized;  /* looked for in the normalised text, in its own normalised form */
+    bool special;     /* may be left out when ids are decoded */
 };
 
 /* The tokens that one search looks for. Zero-initialise for none. */

@@ -297,21 +297,20 @@ bool bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct 
 
 /* Building. */
 
-/* GPT-2's alphabet: a byte that is a visible character of Latin-1 is written as it, the others, in their order, as the
- * characters from U+0100 on. */
-static void list_alphabet(int16_t bytes[2 * BYTES])
+/* A byte that is a visible character of Latin-1 is written as it; the others, in their order, are written as the
+ * characters from U+0100 on: 00 to 20, 7F to A0, and AD. */
+int bpe_byte(uint32_t code_point)
 {
-    int16_t other = BYTES;
-    for (int i = 0; i < 2 * BYTES; i++) { bytes[i] = -1; }
-    for (int16_t byte = 0; byte < BYTES; byte++) {
-        bool visible = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
-        bytes[visible ? byte : other++] = byte;
+    if (code_point < BYTES) {
+        bool visible = (code_point >= '!' && code_point <= '~') || (code_point >= 0xA1 && code_point != 0xAD);
+        return visible ? (int)code_point : -1;
     }
+    uint32_t other = code_point - BYTES;
+    return other < 33 ? (int)other : other < 67 ? (int)other - 33 + 0x7F : other == 67 ? 0xAD : -1;
 }
 
 /* Writes the bytes that a token stands for and returns their number; 0 when it is not written in the alphabet. */
-static size_t decode_token(const struct bpe *bpe, const int16_t bytes[2 * BYTES], const char *text, size_t length,
-                           char *to)
+static size_t decode_token(const struct bpe *bpe, const char *text, size_t length, char *to)
 {
     size_t count = 0;
     if (bpe->letters) {
@@ -319,9 +318,9 @@ static size_t decode_token(const struct bpe *bpe, const int16_t bytes[2 * BYTES]
         return length;
     }
     for (size_t at = 0; at < length;) {
-        uint32_t code_point = utf8_next(text, &at);
-        if (code_point >= 2 * BYTES || bytes[code_point] < 0) { return 0; }
-        to[count++] = (char)bytes[code_point];
+        int byte = bpe_byte(utf8_next(text, &at));
+        if (byte < 0) { return 0; }
+        to[count++] = (char)byte;
     }
     return count;
 }
@@ -334,13 +333,12 @@ static uint32_t mask_for(size_t count)
     return places - 1;
 }
 
-static enum status add_tokens(struct bpe *bpe, const int16_t letters[2 * BYTES], const struct trie_key *tokens,
-                              size_t count, struct err *err)
+static enum status add_tokens(struct bpe *bpe, const struct trie_key *tokens, size_t count, struct err *err)
 {
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
         char *bytes = bpe->bytes + used;
-        size_t length = decode_token(bpe, letters, tokens[i].bytes, tokens[i].length, bytes), first = 0;
+        size_t length = decode_token(bpe, tokens[i].bytes, tokens[i].length, bytes), first = 0;
         if (length == 0) { continue; }
         *find_token(bpe, bytes, length) =
             (struct token_slot){load_bytes(bytes, length), (uint32_t)used, (uint32_t)length, tokens[i].id, false};
@@ -362,11 +360,10 @@ static enum status add_tokens(struct bpe *bpe, const int16_t letters[2 * BYTES],
 }
 
 /* The ids of a merge's two tokens and of what they make, or -1. */
-static void merge_ids(const struct bpe *bpe, const int16_t letters[2 * BYTES], const struct bpe_merge *merge,
-                      char *scratch, int32_t ids[3])
+static void merge_ids(const struct bpe *bpe, const struct bpe_merge *merge, char *scratch, int32_t ids[3])
 {
-    size_t left = decode_token(bpe, letters, merge->left, merge->left_length, scratch);
-    size_t right = decode_token(bpe, letters, merge->right, merge->right_length, scratch + left);
+    size_t left = decode_token(bpe, merge->left, merge->left_length, scratch);
+    size_t right = decode_token(bpe, merge->right, merge->right_length, scratch + left);
     const char *parts[] = {scratch, scratch + left, scratch};
     size_t lengths[] = {left, right, left + right};
     for (int i = 0; i < 3; i++) {
@@ -398,12 +395,12 @@ static void find_common(struct bpe *bpe, const struct bpe_merge *merges, size_t 
     }
 }
 
-static enum status add_merges(struct bpe *bpe, const int16_t letters[2 * BYTES], const struct bpe_merge *merges,
-                              size_t count, char *scratch, struct err *err)
+static enum status add_merges(struct bpe *bpe, const struct bpe_merge *merges, size_t count, char *scratch,
+                              struct err *err)
 {
     for (size_t i = 0; i < count; i++) {
         int32_t ids[3];
-        merge_ids(bpe, letters, &merges[i], scratch, ids);
+        merge_ids(bpe, &merges[i], scratch, ids);
         if (ids[0] < 0 || ids[1] < 0 || ids[2] < 0) {
             return err_set(err, STATUS_BAD_INPUT, "merge %zu, \"%.*s %.*s\", has a token that the vocabulary lacks", i,
                            (int)merges[i].left_length, merges[i].left, (int)merges[i].right_length, merges[i].right);
@@ -446,7 +443,6 @@ static enum status mark_whole(struct bpe *bpe, struct err *err)
 static enum status build_tables(struct bpe *bpe, const struct trie_key *tokens, size_t token_count,
                                 const struct bpe_merge *merges, size_t merge_count, bool by_letters, struct err *err)
 {
-    int16_t letters[2 * BYTES];
     size_t longest_merge = 0, bytes = 0;
     for (size_t i = 0; i < token_count; i++) { bytes += tokens[i].length; }
     for (size_t i = 0; i < merge_count; i++) {
@@ -470,9 +466,8 @@ static enum status build_tables(struct bpe *bpe, const struct trie_key *tokens, 
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens and %zu merges", token_count, merge_count);
     }
     for (uint32_t i = 0; i <= bpe->pair_mask; i++) { bpe->pairs[i].rank = NO_RANK; }
-    list_alphabet(letters);
-    TRY(add_tokens(bpe, letters, tokens, token_count, err));
-    TRY(add_merges(bpe, letters, merges, merge_count, bpe->bytes + bytes, err));
+    TRY(add_tokens(bpe, tokens, token_count, err));
+    TRY(add_merges(bpe, merges, merge_count, bpe->bytes + bytes, err));
     return mark_whole(bpe, err);
 }
 

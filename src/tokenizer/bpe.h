@@ -22,6 +22,9 @@ struct bpe_merge {
     size_t left_length, right_length;
 };
 
+/* The byte that a character of GPT-2's alphabet stands for, or -1. */
+int bpe_byte(uint32_t code_point);
+
 /* Builds a model. A token that is not the spelling of any bytes is never found in text. `whole_first`: a piece that is
  * a token is that token, whatever the merges say (`ignore_merges`). `by_letters`: a piece starts as its characters.
  * Owns: the caller ends it with bpe_close; texts are not kept. Errors: STATUS_UNSUPPORTED when one of the 256 bytes has

@@ -33,10 +33,10 @@ struct tokenizer_class {
     const char *extra[4];                /* more tokens, if the files list none */
     const char *normalizer;              /* as in a tokenizer.json; NULL: none, or BERT's by the config */
     const char *pre_tokenizer[2];        /* as in a tokenizer.json: without and with a blank before each text */
+    const char *decoder[2];              /* in the same way; the second may be NULL: it is the first */
     bool keeps_charsmap;                 /* the normaliser is the file's first Precompiled, if it has one */
     bool prefix;                         /* a blank before each text unless add_prefix_space says otherwise */
     bool byte_fallback;
-    bool normalized;  /* new named tokens are looked for in the normalised text */
     bool mask_strips; /* a new mask takes the white space before it */
     bool plain;       /* named tokens have no flags, even if the files give some */
     enum tokenizer_around around;
@@ -48,6 +48,8 @@ struct tokenizer_class {
 #define METASPACE(scheme)                                                                                              \
     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\","                \
     "\"replacement\":\"\u2581\",\"prepend_scheme\":\"" scheme "\",\"split\":true}]}"
+#define METASPACE_DECODER(scheme)                                                                                      \
+    "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"" scheme "\"}"
 #define BERT_STEPS                                                                                                     \
     {                                                                                                                  \
         "{\"type\":\"BertPreTokenizer\"}", "{\"type\":\"BertPreTokenizer\"}"                                           \
@@ -74,6 +76,7 @@ static const struct tokenizer_class classes[] = {
      .file = "vocab.txt",
      .standard = {NULL, NULL, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
      .pre_tokenizer = BERT_STEPS,
+     .decoder = {"{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}"},
      .around = AROUND_BERT,
      .first = CLS,
      .last = SEP},
@@ -83,7 +86,7 @@ static const struct tokenizer_class classes[] = {
      .file = "vocab.txt",
      .standard = {"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"},
      .pre_tokenizer = BERT_STEPS,
-     .normalized = true,
+     .decoder = {"{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}"},
      .mask_strips = true,
      .around = AROUND_ROBERTA,
      .first = CLS,
@@ -94,6 +97,7 @@ static const struct tokenizer_class classes[] = {
      .file = "merges.txt",
      .standard = ROBERTA_TOKENS,
      .pre_tokenizer = GPT2_STEPS,
+     .decoder = {BYTE_LEVEL("false", "true")},
      .around = AROUND_ROBERTA,
      .first = CLS,
      .last = SEP},
@@ -102,6 +106,7 @@ static const struct tokenizer_class classes[] = {
      .model = &tokenizer_unigram,
      .standard = ROBERTA_TOKENS,
      .pre_tokenizer = METASPACE_STEPS,
+     .decoder = {METASPACE_DECODER("never"), METASPACE_DECODER("always")},
      .keeps_charsmap = true,
      .prefix = true,
      .around = AROUND_ROBERTA,
@@ -113,6 +118,7 @@ static const struct tokenizer_class classes[] = {
      .standard = ROBERTA_TOKENS,
      .extra = {"<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"},
      .pre_tokenizer = METASPACE_STEPS,
+     .decoder = {METASPACE_DECODER("never"), METASPACE_DECODER("always")},
      .keeps_charsmap = true,
      .prefix = true,
      .mask_strips = true,
@@ -122,13 +128,15 @@ static const struct tokenizer_class classes[] = {
     {.names = {"GPT2Tokenizer"},
      .model = &tokenizer_bpe,
      .standard = {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
-     .pre_tokenizer = GPT2_STEPS},
+     .pre_tokenizer = GPT2_STEPS,
+     .decoder = {BYTE_LEVEL("false", "true")}},
     {.names = {"Qwen2Tokenizer"},
      .families = {"qwen3"},
      .model = &tokenizer_bpe,
      .standard = {NULL, "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>"},
      .normalizer = "{\"type\":\"NFC\"}",
      .pre_tokenizer = {BYTE_LEVEL("false", "false"), BYTE_LEVEL("true", "false")}, /* after a Split, see make_steps */
+     .decoder = {BYTE_LEVEL("false", "true")},
      .plain = true},
     {.names = {"GemmaTokenizer"},
      .families = {"gemma3_text"},
@@ -137,6 +145,9 @@ static const struct tokenizer_class classes[] = {
      .normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\u2581\"}",
      .pre_tokenizer = {"{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"MergedWithPrevious\","
                        "\"invert\":false}"},
+     .decoder =
+         {"{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\u2581\"},\"content\":"
+          "\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}"},
      .byte_fallback = true},
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
@@ -350,6 +361,7 @@ enum status tokenizer_class_rewrite(const struct tokenizer_class **class, const 
         TRY(set_text(root, "normalizer", own->normalizer, err));
     }
     TRY(make_steps(own, prefix, root, err));
+    TRY(set_text(root, "decoder", own->decoder[prefix && own->decoder[1]], err));
     if (own->around != AROUND_FILE) { TRY(set_text(root, "post_processor", NULL, err)); }
     cJSON *part = cJSON_GetObjectItemCaseSensitive(root, "model");
     return cJSON_IsObject(part) ? make_model(own, files, part, err) : STATUS_OK;
@@ -363,7 +375,7 @@ static enum status read_token(const cJSON *value, const char *where, bool specia
                               struct err *err)
 {
     const char *content = cJSON_GetStringValue(value);
-    *token = (struct added_token){.id = -1};
+    *token = (struct added_token){.id = -1, .special = true};
     if (cJSON_IsObject(value)) {
         TRY(json_string(value, where, "content", &content, err));
         TRY(json_bool(value, where, "single_word", &token->single_word, err));
@@ -371,6 +383,7 @@ static enum status read_token(const cJSON *value, const char *where, bool specia
         TRY(json_bool(value, where, "rstrip", &token->rstrip, err));
         TRY(json_bool(value, where, "special", &special, err));
         token->normalized = !special;
+        token->special = special;
         TRY(json_bool(value, where, "normalized", &token->normalized, err));
     }
     if (!content || content[0] == '\0') { return err_set(err, STATUS_BAD_INPUT, "%s must be a token", where); }
@@ -396,6 +409,7 @@ static enum status put_token(struct tokenizer_spec *spec, struct added_token tok
         if (replace) {
             char *content = there->content;
             int32_t id = there->id;
+            token.special |= there->special;
             *there = token;
             there->content = content;
             there->id = id;
@@ -443,8 +457,40 @@ static bool is_named(const struct tokenizer_files *files, const char *text)
     return false;
 }
 
+/* True if a field of a file names a token. */
+static bool is_name(const cJSON *field)
+{
+    size_t length = strlen(field->string);
+    bool token = length > 6 && strcmp(field->string + length - 6, "_token") == 0;
+    return token && (cJSON_IsString(field) || json_field(field, "content") != NULL);
+}
+
+/* Makes a token that has a name a special one; it is looked for in normalised text only if the file says so. */
+static void set_named(struct added_token *token, const cJSON *value)
+{
+    token->special = true;
+    token->normalized = cJSON_IsTrue(json_field(value, "normalized"));
+}
+
+/* Returns true if the config, or the class where the config is silent, has a name for a token. */
+static bool has_name(const struct tokenizer_class *class, const cJSON *config, const char *text)
+{
+    const cJSON *child;
+    cJSON_ArrayForEach(child, config)
+    {
+        const char *own = cJSON_GetStringValue(cJSON_IsObject(child) ? json_field(child, "content") : child);
+        if (is_name(child) && own && strcmp(own, text) == 0) { return true; }
+    }
+    for (int i = 0; i < NAMED; i++) {
+        const char *own = field_of(config, named_fields[i]) ? NULL : class->standard[i];
+        if (own && strcmp(own, text) == 0) { return true; }
+    }
+    return false;
+}
+
 /* Reads added_tokens_decoder, whose keys are ids, or added_tokens.json, whose values are. */
-static enum status read_listed(const struct tokenizer_files *files, struct tokenizer_spec *listed, struct err *err)
+static enum status read_listed(const struct tokenizer_class *class, const struct tokenizer_files *files,
+                               struct tokenizer_spec *listed, struct err *err)
 {
     bool older = older_files_count(files);
     const char *where = older ? ADDED_FILE : CONFIG_FILE ": added_tokens_decoder";
@@ -458,7 +504,8 @@ static enum status read_listed(const struct tokenizer_files *files, struct token
             cJSON name = {.type = cJSON_String, .valuestring = child->string};
             TRY(fields_id(child, ADDED_FILE ": an id", &id, err));
             TRY(read_token(&name, where, true, &token, err));
-            token.normalized = !is_named(files, token.content);
+            token.special = is_named(files, token.content);
+            token.normalized = !token.special;
         } else {
             char *end;
             long number = strtol(child->string, &end, 10);
@@ -467,6 +514,7 @@ static enum status read_listed(const struct tokenizer_files *files, struct token
             }
             id = (int32_t)number;
             TRY(read_token(child, where, false, &token, err));
+            if (has_name(class, files->config, token.content)) { set_named(&token, child); }
         }
         token.id = id;
         TRY(put_token(listed, token, true, err));
@@ -479,7 +527,7 @@ static enum status read_listed(const struct tokenizer_files *files, struct token
 static enum status put_listed(const struct tokenizer_class *class, const struct tokenizer_files *files,
                               struct tokenizer_spec *spec, struct tokenizer_spec *listed, struct err *err)
 {
-    TRY(read_listed(files, listed, err));
+    TRY(read_listed(class, files, listed, err));
     if (class->model && !older_files_count(files)) {
         for (size_t i = 0; i < spec->added_count; i++) { free(spec->added[i].content); }
         spec->added_count = 0;
@@ -503,13 +551,20 @@ static enum status put_listed(const struct tokenizer_class *class, const struct 
     return STATUS_OK;
 }
 
-/* Adds a special token that the files name, unless it is there already. */
+/* A token without flags. */
+static struct added_token plain_token(const struct added_token *token)
+{
+    return (struct added_token){.content = token->content, .length = token->length, .id = -1, .special = true};
+}
+
+/* Adds a special token that the files name, unless it is there already. `named`: it has a name of its own. */
 static enum status put_special(const struct tokenizer_class *class, const cJSON *value, const char *where, bool older,
-                               struct tokenizer_spec *spec, struct err *err)
+                               bool named, struct tokenizer_spec *spec, struct err *err)
 {
     struct added_token token;
     TRY(read_token(value, where, older, &token, err));
-    if (class->plain) { token = (struct added_token){.content = token.content, .length = token.length, .id = -1}; }
+    if (named) { set_named(&token, value); }
+    if (class->plain) { token = plain_token(&token); }
     return put_token(spec, token, class->plain, err);
 }
 
@@ -526,11 +581,9 @@ static enum status put_named(const struct tokenizer_class *class, const struct t
         char where[64];
         snprintf(where, sizeof where, "%s: %s", older ? MAP_FILE : CONFIG_FILE, named_fields[i]);
         TRY(read_token(value, where, older, &token, err));
-        if (cJSON_IsString(value)) {
-            token.normalized = class->normalized;
-            token.lstrip = class->mask_strips && i == MASK;
-        }
-        if (class->plain) { token = (struct added_token){.content = token.content, .length = token.length, .id = -1}; }
+        set_named(&token, value);
+        if (cJSON_IsString(value)) { token.lstrip = class->mask_strips && i == MASK; }
+        if (class->plain) { token = plain_token(&token); }
         TRY(put_token(spec, token, class->plain, err));
     }
     return STATUS_OK;
@@ -543,11 +596,8 @@ static enum status put_other_named(const struct tokenizer_class *class, const cJ
     const cJSON *child;
     cJSON_ArrayForEach(child, file)
     {
-        size_t length = strlen(child->string);
-        bool token = length > 6 && strcmp(child->string + length - 6, "_token") == 0;
-        token &= cJSON_IsString(child) || json_field(child, "content") != NULL;
-        if (!token || json_is_in(named_fields, child->string)) { continue; }
-        TRY(put_special(class, child, where, older, spec, err));
+        if (!is_name(child) || json_is_in(named_fields, child->string)) { continue; }
+        TRY(put_special(class, child, where, older, true, spec, err));
     }
     return STATUS_OK;
 }
@@ -562,7 +612,7 @@ static enum status put_all(const struct tokenizer_class *class, const cJSON *lis
     }
     cJSON_ArrayForEach(child, list)
     {
-        TRY(put_special(class, child, where, older, spec, err));
+        TRY(put_special(class, child, where, older, cJSON_IsObject(list), spec, err));
     }
     return STATUS_OK;
 }
@@ -595,7 +645,7 @@ static enum status put_extra(const struct tokenizer_class *class, const struct t
     if (map_former) { return put_all(class, map_former, MAP_FILE ": additional_special_tokens", true, spec, err); }
     for (size_t i = 0; class->extra[i]; i++) {
         const cJSON token = {.type = cJSON_String, .valuestring = (char *)(uintptr_t) class->extra[i]};
-        TRY(put_special(class, &token, "", true, spec, err));
+        TRY(put_special(class, &token, "", true, false, spec, err));
     }
     return STATUS_OK;
 }

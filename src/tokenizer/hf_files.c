@@ -1,5 +1,5 @@
 /* Reads tokenizer.json. Every part that changes ids must be known here, field by field, or the file is refused.
- * `padding` and `truncation` are left to the caller; `decoder` is not needed. */
+ * `padding` and `truncation` are left to the caller; a `decoder` that is not known is refused when ids are decoded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -348,7 +348,6 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
     static const char *const known[] = {"id",     "content",    "single_word", "lstrip",
                                         "rstrip", "normalized", "special",     NULL};
     const char *path = JSON_FILE ": added_tokens", *content = NULL;
-    bool special;
     TRY(json_only(part, path, known, NULL, err));
     TRY(fields_string(part, path, "content", &content, err));
     TRY(fields_id(json_field(part, "id"), JSON_FILE ": added_tokens: id", &token->id, err));
@@ -356,7 +355,7 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
     TRY(fields_bool(part, path, "lstrip", &token->lstrip, err));
     TRY(fields_bool(part, path, "rstrip", &token->rstrip, err));
     TRY(fields_bool(part, path, "normalized", &token->normalized, err));
-    TRY(fields_bool(part, path, "special", &special, err));
+    TRY(fields_bool(part, path, "special", &token->special, err));
     token->length = strlen(content);
     token->content = strdup(content);
     return token->content ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
@@ -433,6 +432,7 @@ static enum status read_parts(cJSON *root, const struct tokenizer_class **class,
     TRY(streams ? read_pre_tokenizer(pre_tokenizer, err) : pipeline_read_pre_tokenizer(pre_tokenizer, spec, err));
     TRY(spec->model->read(json_field(root, "model"), spec, err));
     TRY(read_added(json_field(root, "added_tokens"), spec, err));
+    TRY(decode_chain_read(json_field(root, "decoder"), &spec->decode, err));
     return tokenizer_json_template(json_field(root, "post_processor"), spec, err);
 }
 

@@ -4,6 +4,7 @@
 #define TOKENIZER_SPEC_H
 
 #include "tokenizer/added_tokens.h"
+#include "tokenizer/decode.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/trie.h"
@@ -81,6 +82,7 @@ struct tokenizer_spec {
     struct tokenizer_template specials; /* AROUND_FILE */
     enum tokenizer_around around;
     size_t first, last; /* not AROUND_FILE: the indices in `added` of the tokens before and after a text */
+    struct decode_chain decode;
 };
 
 /* The tokenizer made from a spec: read-only except unigram->met, so that every thread may encode with it. */
@@ -98,6 +100,8 @@ struct tokenizer {
     struct added_token *added;
     size_t added_count;
     struct added_set raw, normalized;
+    struct decode_chain decode;
+    struct decode_tokens tokens;
     struct tokenizer_template specials;
     uint32_t vocabulary; /* every id is below */
     uint32_t own;        /* every id of the vocabulary is below, not counting added tokens */

@@ -293,6 +293,8 @@ void tokenizer_close(struct tokenizer *tokenizer)
     added_set_close(&tokenizer->raw);
     added_set_close(&tokenizer->normalized);
     trie_close(tokenizer->trie);
+    decode_chain_free(&tokenizer->decode);
+    decode_tokens_free(&tokenizer->tokens);
     pipeline_free(&tokenizer->pipeline);
     unigram_close(tokenizer->unigram);
     bpe_close(tokenizer->bpe);
@@ -314,6 +316,7 @@ void tokenizer_spec_free(struct tokenizer_spec *spec)
     free(spec->merges);
     free(spec->merge_text);
     pipeline_free(&spec->pipeline);
+    decode_chain_free(&spec->decode);
     *spec = (struct tokenizer_spec){0};
 }
 
@@ -412,22 +415,21 @@ static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spe
     return spec->model->build(tokenizer, spec, err);
 }
 
-/* Finds the ids that the vocabulary has for added tokens; -1 for the others. Shapes: ids [added_count]. */
+/* Finds the ids that the vocabulary has for added tokens; -1 for the others. Shapes: ids [added_count].
+ * Owns: the caller frees `*out`, the trie of the added tokens. */
 static enum status find_added(const struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
-                              struct trie_key *keys, int32_t *ids, struct err *err)
+                              struct trie_key *keys, int32_t *ids, struct trie **out, struct err *err)
 {
-    struct trie *names;
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         keys[i] = (struct trie_key){tokenizer->added[i].content, tokenizer->added[i].length, (int32_t)i};
         ids[i] = -1;
     }
-    TRY(trie_build(keys, tokenizer->added_count, &names, err));
+    TRY(trie_build(keys, tokenizer->added_count, out, err));
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
         const struct vocabulary_entry *entry = &spec->vocabulary[i];
-        int32_t which = trie_find(names, entry->token, strlen(entry->token));
+        int32_t which = trie_find(*out, entry->token, strlen(entry->token));
         if (which != TRIE_NONE) { ids[which] = entry->id; }
     }
-    trie_close(names);
     return STATUS_OK;
 }
 
@@ -484,15 +486,20 @@ static enum status build_added(struct tokenizer *tokenizer, const struct tokeniz
     struct trie_key *keys = calloc(count + 1, sizeof *keys);
     struct buffer *texts = calloc(count + 1, sizeof *texts);
     int32_t *ids = calloc(count + 1, sizeof *ids);
+    struct trie *names = NULL;
     enum status status = STATUS_NO_MEMORY;
     if (keys && texts && ids) {
-        status = find_added(tokenizer, spec, keys, ids, err);
+        status = find_added(tokenizer, spec, keys, ids, &names, err);
     } else {
         err_set(err, status, "no memory for %zu added tokens", count);
     }
     if (status == STATUS_OK) { status = check_added_ids(tokenizer, spec, ids, err); }
     if (status == STATUS_OK) { status = build_set(tokenizer, false, keys, texts, &tokenizer->raw, err); }
     if (status == STATUS_OK) { status = build_set(tokenizer, true, keys, texts, &tokenizer->normalized, err); }
+    if (status == STATUS_OK) {
+        status = decode_tokens_copy(spec, tokenizer->added, count, texts, names, &tokenizer->tokens, err);
+    }
+    trie_close(names);
     for (size_t i = 0; texts != NULL && i < count; i++) { buffer_free(&texts[i]); }
     free(texts);
     free(keys);
@@ -537,6 +544,8 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
     spec->added_count = 0;
     TRY(build_added(tokenizer, spec, err));
     set_bound(tokenizer, spec);
+    tokenizer->decode = spec->decode;
+    spec->decode = (struct decode_chain){0};
     if (tokenizer->normalized.trie && tokenizer->normalizer) {
         tokenizer->plain = normalizer_open((struct normalizer_options){0});
         if (!tokenizer->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }

@@ -1,7 +1,7 @@
 /* Any merges and any bytes as text, through a BPE tokenizer made of them, byte-level or of characters with bytes for
  * the others: the ids' bytes are the text's, there are no more of them than promised, and a smaller limit gives the
- * start of what a larger one gives. The first byte chooses the steps, the second the number of merges, two bytes each;
- * the rest is text. */
+ * start of what a larger one gives; the ids are decoded to the text, and any ids to UTF-8. The first byte chooses the
+ * steps, the second the number of merges, two bytes each; the rest is text. */
 #include <string.h>
 
 #include "base/buffer.h"
@@ -112,7 +112,10 @@ static struct tokenizer *open_tokenizer(struct tokens *tokens, unsigned int step
     for (unsigned int i = 0; i < LETTERS && steps & CHARACTERS; i++) {
         if (is_character(i)) { buffer_format(&json, ",\"<0x%02X>\":%zu", i, tokens->count + i); }
     }
-    buffer_string(&json, "}}}");
+    buffer_string(&json, "}},\"decoder\":");
+    buffer_string(&json, steps & CHARACTERS ? "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},"
+                                              "{\"type\":\"Fuse\"}]}}"
+                                            : "{\"type\":\"ByteLevel\"}}");
     buffer_append(&json, "", 1);
     FUZZ_CHECK(buffer_ok(&json));
     struct tokenizer_spec spec = {0};
@@ -144,6 +147,45 @@ static void check_bytes(const struct tokens *tokens, unsigned int steps, const c
     FUZZ_CHECK(at == length);
 }
 
+/* Puts the ids one by one; the pieces are UTF-8, and together what is decoded at once. */
+static void decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count, struct buffer *text)
+{
+    struct tokenizer_stream *stream;
+    struct buffer whole = {0};
+    struct err err = {0};
+    FUZZ_CHECK(tokenizer_stream_open(tokenizer, true, false, &stream, &err) == STATUS_OK);
+    for (size_t i = 0; i <= count; i++) {
+        size_t before = text->length;
+        if (i < count) {
+            tokenizer_stream_put(stream, ids[i], text);
+        } else {
+            tokenizer_stream_end(stream, text);
+        }
+        FUZZ_CHECK(text->length == before || utf8_valid(text->data + before, text->length - before));
+    }
+    tokenizer_stream_close(stream);
+    FUZZ_CHECK(tokenizer_decode(tokenizer, ids, count, true, &whole, &err) == STATUS_OK);
+    FUZZ_CHECK(whole.length == text->length &&
+               (whole.length == 0 || memcmp(whole.data, text->data, whole.length) == 0));
+    buffer_free(&whole);
+}
+
+/* Decodes the ids of a text, and the text's bytes as ids. */
+static void check_decoding(const struct tokenizer *tokenizer, unsigned int steps, const char *text, size_t length,
+                           const int32_t *ids, uint32_t count)
+{
+    static int32_t any[MAX_TEXT];
+    struct buffer decoded = {0};
+    bool changed = steps & NFC || (steps & (BLANK | CHARACTERS)) == BLANK ||
+                   (steps & CHARACTERS && steps & WHOLE_FIRST && memchr(text, '<', length));
+    decode(tokenizer, ids, count, &decoded);
+    FUZZ_CHECK(changed || (decoded.length == length && (length == 0 || memcmp(decoded.data, text, length) == 0)));
+    decoded.length = 0;
+    for (size_t i = 0; i < length; i++) { any[i] = (unsigned char)text[i] * 2 - 1; }
+    decode(tokenizer, any, length, &decoded);
+    buffer_free(&decoded);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int32_t all[MAX_IDS], some[MAX_IDS];
@@ -170,6 +212,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(all[i] >= 0 && (uint32_t)all[i] < tokenizer_vocabulary(tokenizer));
         }
         check_bytes(&tokens, steps, text, length, all, all_count);
+        check_decoding(tokenizer, steps, text, length, all, all_count);
     }
     tokenizer_close(tokenizer);
     return 0;

@@ -1,7 +1,9 @@
-/* A tokenizer.json of any bytes, of each class: refused with a message, or opened and then able to encode. */
+/* A tokenizer.json of any bytes, of each class: refused with a message, or opened and then able to encode, and to
+ * decode or to say why not. */
 #include <string.h>
 
 #include "base/json_tree.h"
+#include "base/utf8.h"
 #include "fuzz.h"
 #include "tokenizer/spec.h"
 #include "tokenizer/tokenizer.h"
@@ -18,6 +20,11 @@ static void encode(const struct tokenizer *tokenizer)
     for (uint32_t i = 0; i < count; i++) {
         FUZZ_CHECK(ids[i] >= 0 && (uint32_t)ids[i] < tokenizer_vocabulary(tokenizer));
     }
+    struct buffer text_again = {0};
+    enum status status = tokenizer_decode(tokenizer, ids, count, false, &text_again, &err);
+    FUZZ_CHECK(status == STATUS_OK || (status == STATUS_UNSUPPORTED && strstr(err.message, "decoder")));
+    FUZZ_CHECK(text_again.length == 0 || utf8_valid(text_again.data, text_again.length));
+    buffer_free(&text_again);
 }
 
 static void open_as(char *class_name, const char *text, size_t size)

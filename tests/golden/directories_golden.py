@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares ids with those of transformers for directories of tokenizer files: which class is named where, what its defaults
-are, and which tokens the files beside tokenizer.json, vocab.txt or merges.txt add. The bar: the same ids, or a refusal
-that is expected below.
+are, and which tokens the files beside tokenizer.json, vocab.txt or merges.txt add. The bar: the same ids, the same texts
+decoded from them, with and without special tokens, the same special tokens, or a refusal that is expected below.
 
 usage: directories_golden.py TOKENIZE_LINES WORK       compares with directories.json
        directories_golden.py --make WORK               writes directories.json; with transformers 5.23, which needs no torch
 """
+import array
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import sys
 REFERENCE = pathlib.Path(__file__).with_name("directories.json")
 CONFIG, MAP, ADDED, MARK = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "\u2581"
 TEXTS = ["Hello world", "café CAFÉ", "hello漢x <ent> world", "the [MASK] x", "a <mask> hello <s>NOTUSED </s>", "  hello  world ",
-         "h<pad>e\u0085x [NEW] hellos."]
+         "h<pad>e\u0085x [NEW] hellos.", "[unk] [mask] [UNK] <ENT> x<Mask>"]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "Hello", "##s", "h", "##e", "##l", "##o", "c", "caf", "##é", "café",
          "cafe", "漢", "x", "##x", "<", "ent", ">", "##漢", "##x2", "."]
 MPNET_WORDS = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *WORDS[5:], "<mask>"]
@@ -198,6 +199,7 @@ def of_classes():
 def of_files():
     """Each setting beside three vocabularies: of a class with its own steps, of one that follows tokenizer.json, and vocab.txt."""
     entity = {"__type": "AddedToken", "content": "<ent>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+    bare = {"__type": "AddedToken", "content": "<ent>"}
     settings = {
         "lower false": {"do_lower_case": False}, "accents false": {"strip_accents": False}, "chinese false": {"tokenize_chinese_chars": False},
         "ends swapped": {"cls_token": "[SEP]", "sep_token": "[CLS]"}, "cls new": {"cls_token": "[NEW]"}, "mask new": {"mask_token": "<ent>"},
@@ -206,7 +208,13 @@ def of_files():
         "additional word": {"additional_special_tokens": ["hello"]}, "extra": {"extra_special_tokens": ["<ent>"]}, "extra none": {"extra_special_tokens": {}},
         "extra names": {"extra_special_tokens": {"ent_token": "<ent>"}}, "extra objects": {"extra_special_tokens": [entity]}, "other name": {"ent_token": "<ent>"},
         "name null": {"image_token": None}, "bos": {"bos_token": "<ent>"}, "bos null": {"bos_token": None},
-        "mask object": {"mask_token": {**entity, "content": "[MASK]"}},
+        "mask object": {"mask_token": {**entity, "content": "[MASK]"}}, "mask bare": {"mask_token": {**bare, "content": "[MASK]"}},
+        "bos bare": {"bos_token": {**bare, "special": False}}, "extra bare": {"extra_special_tokens": [bare]},
+        "extra normalized": {"extra_special_tokens": [{**bare, "normalized": True}]}, "other name bare": {"ent_token": bare},
+        "other name normalized": {"ent_token": {**bare, "normalized": True, "special": False}}, "extra names bare": {"extra_special_tokens": {"ent_token": bare}},
+        "additional bare": {"additional_special_tokens": [bare]},
+        "decoder bare": {"added_tokens_decoder": {**decoder(*SPECIALS[:4]), "4": {"content": "[MASK]"}, "27": {"content": "<ent>"}}},
+        "bos normalized": {"bos_token": {**bare, "content": "<ENT>", "normalized": True, "special": False}},
         "extra and additional": {"additional_special_tokens": ["<ent>"], "extra_special_tokens": ["[NEW]"]},
         "specific": {"model_specific_special_tokens": {"ent_token": "<ent>"}}, "ends": {"add_bos_token": True}, "split_special": {"split_special_tokens": True},
         "blank": {"add_prefix_space": True}}
@@ -261,10 +269,39 @@ def make(work):
         assert name not in reference, name
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(str(write(work, files)))
-            reference[name] = [tokenizer(text)["input_ids"] for text in TEXTS]
+            rows, decode = [tokenizer(text)["input_ids"] for text in TEXTS], tokenizer.backend_tokenizer.decode
+            texts = [[decode(row, skip_special_tokens=skip) for row in rows] for skip in (False, True)]
+            special = [id for id in tokenizer.get_vocab().values() if decode([id], skip_special_tokens=True) != decode([id], skip_special_tokens=False)]
+            reference[name] = [rows, *texts, sorted(special)]
         except Exception:  # of many kinds: then there is nothing to compare
             reference[name] = None
-    REFERENCE.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(rows, separators=(',', ':'))}" for name, rows in reference.items()) + "\n}\n")
+    REFERENCE.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(content, separators=(',', ':'))}" for name, content in reference.items()) + "\n}\n")
+
+
+def decoded(driver, folder, rows):
+    """Returns our two texts of each row of ids: with special tokens and without."""
+    data = array.array("i", [number for row in rows for number in (len(row), *row)]).tobytes()
+    run = subprocess.run([driver, folder, "decode"], input=data, capture_output=True)
+    if run.returncode != 0:
+        raise SystemExit(f"{folder}: exit code {run.returncode}: {run.stderr.decode(errors='replace').strip()[-2000:]}")
+    texts, at = [], 0
+    while at < len(run.stdout):
+        length = int.from_bytes(run.stdout[at:at + 4], sys.byteorder)
+        texts.append(run.stdout[at + 4:at + 4 + length].decode())
+        at += 4 + length
+    assert len(texts) == 2 * len(rows)
+    return list(zip(texts[::2], texts[1::2]))
+
+
+def decoded_as(driver, folder, name, rows, texts, plain, special):
+    """Compares the texts of the rows, and finds out which tokens are special."""
+    top = max(max(special, default=0), max(max(row) for row in rows)) + 2
+    mine = decoded(driver, folder, rows + [[id] for id in range(top)])
+    found = [id for id, (one, other) in enumerate(mine[len(rows):]) if one != other]
+    if mine[:len(rows)] == list(zip(texts, plain)) and found == special:
+        return True
+    print(f"{name}: decoded\n  ours   {ascii(mine[:len(rows)])} {found}\n  theirs {ascii(list(zip(texts, plain)))} {special}")
+    return False
 
 
 def compare(driver, work):
@@ -275,13 +312,14 @@ def compare(driver, work):
         while at < len(flat):
             rows.append(flat[at + 1:at + 1 + flat[at]])
             at += 1 + flat[at]
-        expected, message = reference.pop(name), run.stderr.decode().strip()
+        content, message = reference.pop(name), run.stderr.decode().strip()
+        expected = content[0] if content else None
         may = expected is None or any(each in name for each in REFUSED)
         if run.returncode == 1 and may and ("tokenizer" in message or "vocab" in message):
             refused += 1
         elif run.returncode == 0 and expected is None:
             more += 1
-        elif run.returncode == 0 and rows == expected:
+        elif run.returncode == 0 and rows == expected and decoded_as(driver, pathlib.Path(work) / "directory", name, *content):
             same += 1
         else:
             wrong += 1
