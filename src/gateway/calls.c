@@ -341,7 +341,7 @@ static void on_ended(void *context, const struct producer_reply *reply)
         code = (struct slice){"cancelled", strlen("cancelled")};
         message = (struct slice){"the request was cancelled", strlen("the request was cancelled")};
     }
-    fault_from_reply(&fault, &exchange->call, code, message, info, part->first);
+    fault_from_reply(&fault, &exchange->call, code, message, info, part->first, part->count);
     answer_fault(exchange, &fault);
 }
 

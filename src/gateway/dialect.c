@@ -213,14 +213,15 @@ static void cut_index(struct slice *message)
 }
 
 void fault_from_reply(struct fault *fault, const struct call *call, struct slice code, struct slice message,
-                      struct slice info, uint32_t first)
+                      struct slice info, uint32_t first, uint32_t count)
 {
     enum fault_kind kind = kind_of_code(code);
     uint64_t index, retry_after_ms;
     const char *param = cut_field(call->dialect, &message);
-    if (json_member_number(info.bytes, info.length, "index", &index)) {
+    const char *texts = member_at(call->dialect, offsetof(struct call, texts));
+    if (json_member_number(info.bytes, info.length, "index", &index) || (count == 1 && param && param == texts)) {
         if (param) { cut_index(&message); }
-        param = member_at(call->dialect, offsetof(struct call, texts));
+        param = texts;
         /* The index is that of a list, as the caller wrote it. */
         if (call->single) {
             fault_set(fault, call->dialect, kind, param, "%s: %.*s", param, (int)message.length, message.bytes);

@@ -92,11 +92,11 @@ struct fault {
 bool fault_set(struct fault *fault, const struct dialect *dialect, enum fault_kind kind, const char *param,
                const char *format, ...) PRINTF_LIKE(5, 6);
 
-/* Fills the fault for a reply `error` of a queue: its code, its message and its info. The request had the call's texts
- * from number `first` on; the message names the text and the member as the caller wrote them. A code that this version
- * does not know counts as `internal`. For a reply `cancelled` the code is "cancelled". */
+/* Fills the fault for a reply `error` of a queue: its code, its message and its info. The request had `count` of
+ * the call's texts, from number `first` on; the message names the text and the member as the caller wrote them. A code
+ * that this version does not know counts as `internal`. For a reply `cancelled` the code is "cancelled". */
 void fault_from_reply(struct fault *fault, const struct call *call, struct slice code, struct slice message,
-                      struct slice info, uint32_t first);
+                      struct slice info, uint32_t first, uint32_t count);
 
 /* Appends the headers of a fault, as whole lines: Retry-After, where it is known, and WWW-Authenticate. */
 void fault_put_headers(const struct fault *fault, struct buffer *headers);

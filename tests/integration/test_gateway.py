@@ -60,7 +60,40 @@ class Calls(GatewayCase):
     def test_one_bad_text_is_named_by_its_place_in_the_call(self):
         answer = self.embed(["fine"] * 150 + ["x " * 15000])
         self.assertEqual(answer.status, 413, answer.body)
-        self.assertIn("input", answer.json["error"]["message"])
+        self.assertIn("input[150]", answer.json["error"]["message"])
+
+    def send_many(self, count):
+        """Calls that are all in the queue."""
+        connections = [self.send("POST", "/v1/embeddings", {"input": f"text {number}"}) for number in range(count)]
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == count, "the requests")
+        return connections
+
+    def read_all(self, connections):
+        answers = [connection.getresponse() for connection in connections]
+        for answer in answers:
+            answer.read()
+        for connection in connections:
+            connection.close()
+        return answers
+
+    def test_load_alone_makes_no_error(self):
+        """The worker gets more calls than it can do; nobody tries again."""
+        self.worker.signal(signal.SIGSTOP)
+        connections = self.send_many(300)
+        self.worker.signal(signal.SIGCONT)
+        self.assertEqual({answer.status for answer in self.read_all(connections)}, {200})
+
+    def test_a_cap(self):
+        self.client.hset(self.sender.key("meta"), "cap_normal", 5)
+        self.assertEqual(self.run_sluice("pause", "--redis", self.server.socket, "--queue", self.queue).returncode, 0)
+        self.wait_paused(self.client)
+        connections = [self.send("POST", "/v1/embeddings", {"input": f"text {number}"}) for number in range(40)]
+        self.wait_until(lambda: self.client.xinfo_stream(self.sender.stream)["entries-added"] == 40, "the requests")
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 5, "the others to be refused")
+        self.assertEqual(self.run_sluice("resume", "--redis", self.server.socket, "--queue", self.queue).returncode, 0)
+        answers = self.read_all(connections)
+        self.assertEqual(sorted(answer.status for answer in answers), [200] * 5 + [429] * 35)
+        self.assertTrue(all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status == 429))
 
     def test_nothing_is_left_in_redis(self):
         for number in range(20):

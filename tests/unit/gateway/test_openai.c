@@ -221,7 +221,7 @@ TEST(replies_of_a_queue_become_faults)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fault fault;
         fault_from_reply(&fault, &call, slice_of(cases[i].code), slice_of(cases[i].message),
-                         slice_of(quoted(cases[i].info)), cases[i].first);
+                         slice_of(quoted(cases[i].info)), cases[i].first, 2);
         assert_string_equal(fault.message, cases[i].said);
         assert_string_equal(fault.code, cases[i].name);
         assert_int_equal(fault.status, cases[i].status);
@@ -235,9 +235,21 @@ TEST(a_single_text_has_no_index_in_a_message)
     struct call call = good_call(path, "{'input':'a'}");
     struct fault fault;
     fault_from_reply(&fault, &call, slice_of("too_long"), slice_of("inputs: text 0: 600 tokens"),
-                     slice_of("{\"index\":0}"), 0);
+                     slice_of("{\"index\":0}"), 0, 1);
     assert_string_equal(fault.message, "input: 600 tokens");
     assert_string_equal(fault.param, "input");
+    call_free(&call);
+}
+
+TEST(a_text_that_has_a_request_of_its_own_is_named_by_its_place_in_the_call)
+{
+    struct call call = good_call(path, "{'input':['a', 'b']}");
+    struct fault fault;
+    fault_from_reply(&fault, &call, slice_of("too_large"), slice_of("inputs: more than 9 bytes of text"),
+                     slice_of("{}"), 1, 1);
+    assert_string_equal(fault.message, "input[1]: more than 9 bytes of text");
+    fault_from_reply(&fault, &call, slice_of("bad_request"), slice_of("dims: too many"), slice_of("{}"), 1, 1);
+    assert_string_equal(fault.message, "dimensions: too many");
     call_free(&call);
 }
 
