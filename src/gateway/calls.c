@@ -576,6 +576,7 @@ static void on_cache(void *context, bool hit)
 {
     struct exchange *exchange = context;
     struct fault fault;
+    *(hit ? &exchange->calls->counts.cache_hits : &exchange->calls->counts.cache_misses) += 1;
     if (hit) {
         uint64_t tokens;
         uint32_t dim;

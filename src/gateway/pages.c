@@ -70,10 +70,17 @@ void page_metrics(const struct gateway_counts *counts, const struct model_queue 
     buffer_format(to, "te_request_duration_sum %.9g\nte_request_duration_count %llu\n",
                   (double)durations->sum * durations->bounds->unit, (unsigned long long)sum);
     buffer_format(to, "# TYPE te_queue_size gauge\nte_queue_size %llu\n", (unsigned long long)counts->open);
-    buffer_format(to, "# TYPE sluice_gateway_http_answered_total counter\nsluice_gateway_http_answered_total %llu\n",
-                  (unsigned long long)http_answered);
-    buffer_format(to, "# TYPE sluice_gateway_http_refused_total counter\nsluice_gateway_http_refused_total %llu\n",
-                  (unsigned long long)http_refused);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } totals[] = {{"http_answered_total counter", http_answered},
+                  {"http_refused_total counter", http_refused},
+                  {"cache_hits_total counter", counts->cache_hits},
+                  {"cache_misses_total counter", counts->cache_misses}};
+    for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
+        buffer_format(to, "# TYPE sluice_gateway_%s\nsluice_gateway_%.*s %llu\n", totals[i].name,
+                      (int)strcspn(totals[i].name, " "), totals[i].name, (unsigned long long)totals[i].value);
+    }
     static const char *const names[] = {"redis_connected gauge", "served gauge", "open_requests gauge",
                                         "replies_total counter", "sent_again_total counter"};
     for (size_t name = 0; name < sizeof names / sizeof names[0]; name++) {

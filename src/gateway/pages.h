@@ -17,6 +17,7 @@ struct model_queue {
 /* The counters of a gateway. */
 struct gateway_counts {
     uint64_t open, succeeded, failed[FAULT_KINDS]; /* calls */
+    uint64_t cache_hits, cache_misses;             /* calls that were looked for in the cache */
     struct histogram durations;
 };
 

@@ -4,6 +4,7 @@
 
 import base64
 import json
+import re
 
 from corpus import texts
 from gateway_case import GatewayCase
@@ -77,6 +78,19 @@ class Cache(GatewayCase):
         self.assertEqual([item["embedding"] for item in json.loads(body)["data"]],
                          [encoded(vector) for vector in self.expected(["one", "three", "two"])])
         self.wait_hit("three")
+
+    def test_hits_and_misses_are_counted(self):
+        def counted():
+            text = self.ask("GET", "/metrics").body.decode()
+            return [int(re.search(rf'(?m)^sluice_gateway_cache_{name}_total (\d+)$', text)[1])
+                    for name in ("hits", "misses")]
+        self.start()
+        self.wait_hit("a probe")
+        hits, misses = counted()
+        self.how("a probe")
+        self.how(["a probe", "another"])
+        self.ask("POST", "/embed", {"inputs": ""})
+        self.assertEqual(counted(), [hits + 1, misses + 1])
 
     def test_what_decides_the_bits_decides_the_key(self):
         self.start()
