@@ -191,13 +191,13 @@ static struct worker_options options_of(const struct consumer *self, const struc
 }
 
 /* Writes the field `model_facts` of docs/protocol.md. */
-static void put_facts(struct buffer *to, const struct model *model)
+static void put_facts(struct buffer *to, const struct model *model, const char *engine)
 {
     buffer_json(to, "{'tasks':[");
     for (int task = 0; task < TASK_COUNT; task++) {
         if (head_does(&model->head, (enum request_task)task)) { buffer_json(to, ",%s", task_names[task]); }
     }
-    buffer_json(to, "],'dim':%u,'max_tokens':%u,'prompts':[", model->dim, model->max_tokens);
+    buffer_json(to, "],'dim':%u,'max_tokens':%u,'engine':%s,'prompts':[", model->dim, model->max_tokens, engine);
     for (uint32_t i = 0; i < model->prompt_count && model->pool_prompt; i++) {
         buffer_json(to, ",'%s'", model->prompts[i].name);
     }
@@ -206,7 +206,8 @@ static void put_facts(struct buffer *to, const struct model *model)
 
 static enum status open_queue(struct consumer *self, struct err *err)
 {
-    put_facts(&self->facts, self->model);
+    engine_kind(self->engine, self->kind);
+    put_facts(&self->facts, self->model, self->kind);
     if (!buffer_ok(&self->facts)) { return err_set(err, STATUS_NO_MEMORY, "no memory for a queue"); }
     const struct config *config = self->config;
     const struct engine_int8 *int8 = engine_int8(self->engine);
@@ -219,6 +220,7 @@ static enum status open_queue(struct consumer *self, struct err *err)
         .model_facts = self->facts.data,
         .revision = self->model->revision,
         .precision = precision_name(engine_precision(self->engine)),
+        .engine = self->kind,
         .int8_products = int8 ? int8->total : 0,
         .products = int8 ? int8->layers * ENGINE_PRODUCTS : 0,
         .ttl_s = (uint32_t)config->default_ttl_s,

@@ -53,7 +53,8 @@ struct consumer {
     uint64_t deadline_ns;
     uint64_t compute_timeout_ns; /* 0: none */
 
-    struct buffer facts; /* of the model, for queue_options: a C string */
+    struct buffer facts;        /* of the model, for queue_options: a C string */
+    char kind[ENGINE_KIND + 1]; /* of the engine */
 
     bool was_ready;
     bool stopped, clean;

@@ -10,8 +10,12 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
 
+#include "base/version.h"
 #include "engine/vector.h"
 
 static enum status check_row(const struct model *model, const struct engine_batch *batch, uint32_t row, struct err *err)
@@ -396,6 +400,18 @@ struct batch_size engine_batch_size(const struct engine *engine)
 const char *engine_device(const struct engine *engine)
 {
     return engine->backend->device;
+}
+
+void engine_kind(const struct engine *engine, char out[ENGINE_KIND + 1])
+{
+    const struct engine_int8 *int8 = engine_int8(engine);
+    char set[64], text[512];
+    bool cpu = strcmp(engine_backend(engine), "cpu") == 0;
+    int length = snprintf(text, sizeof text, "%s %s %s", sluice_version, engine_backend(engine),
+                          cpu ? engine_instruction_set(set) : engine_device(engine));
+    XXH64_hash_t hash = XXH3_64bits(text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
+    if (int8) { hash = XXH3_64bits_withSeed(int8->in_int8, int8->layers * sizeof *int8->in_int8, hash); }
+    snprintf(out, ENGINE_KIND + 1, "%016llx", (unsigned long long)hash);
 }
 
 enum precision engine_precision(const struct engine *engine)

@@ -28,12 +28,13 @@ struct cache_look {
     uint32_t most_dim, dim; /* of the model; of the vectors */
     uint64_t most, tokens;  /* as many keys as the cache may have */
     float *vectors;         /* that were found, or are written; or NULL */
-    bool current;           /* the model and its precision are still those of the digests */
+    bool current;           /* what Redis says of model, precision and engine is still that of the digests */
     bool unfit;             /* nothing is written */
     bool closed;            /* freed with the last answer */
     unsigned out;           /* commands without an answer */
-    char model_id[80];      /* as of the digests, like the precision */
+    char model_id[80];      /* as of the digests, like the next two */
     char precision[16];
+    char engine[32]; /* that of the worker that joined last */
 };
 
 static void free_look(struct cache_look *look)
@@ -66,6 +67,7 @@ static bool digest_call(EVP_MD_CTX *context, const struct cache_look *look)
     return EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1 &&
            add_part(context, look->model_id, strlen(look->model_id)) &&
            add_part(context, look->precision, strlen(look->precision)) &&
+           add_part(context, look->engine, strlen(look->engine)) &&
            add_part(context, call->prompt.length > 0 ? call->prompt.bytes : "", call->prompt.length) &&
            add_part(context, choices, sizeof choices);
 }
@@ -118,13 +120,20 @@ static bool take_answer(struct cache_look *look)
     return !look->closed;
 }
 
-/* A pin may have changed since the producer has read it. */
+static bool is_engine(const struct cache_look *look, const char *json, size_t length)
+{
+    char engine[sizeof look->engine];
+    return json_member_text(json, length, "engine", engine, sizeof engine) && strcmp(engine, look->engine) == 0;
+}
+
+/* A pin may have changed since the producer has read it, and another worker may have joined. */
 static void on_meta(void *context, const struct resp_value *reply)
 {
     struct cache_look *look = context;
     if (!take_answer(look)) { return; }
-    look->current = reply && reply->type == RESP_ARRAY && reply->count == 2 &&
-                    resp_equals(&reply->items[0], look->model_id) && resp_equals(&reply->items[1], look->precision);
+    look->current = reply && reply->type == RESP_ARRAY && reply->count == 3 &&
+                    resp_equals(&reply->items[0], look->model_id) && resp_equals(&reply->items[1], look->precision) &&
+                    is_engine(look, reply->items[2].bytes, reply->items[2].length);
 }
 
 static bool take_value(struct cache_look *look, uint32_t text, const struct resp_value *value)
@@ -171,6 +180,7 @@ static bool send_look(struct cache_look *look)
     snprintf(key, sizeof key, "sluice:{%s}:meta", look->options.queue);
     command_pair(&meta, "HMGET", key);
     command_pair(&meta, "model_id", "precision");
+    command_text(&meta, "model_facts");
     if (!send(look, &meta, on_meta)) { return false; }
     command_text(&values, "MGET");
     for (uint32_t i = 0; i < look->text_count; i++) { put_text_key(look, i, &values); }
@@ -198,7 +208,9 @@ struct cache_look *cache_look(const struct cache_options *options)
     look->texts = calloc(look->text_count, sizeof *look->texts);
     snprintf(look->model_id, sizeof look->model_id, "%s", facts->model_id);
     snprintf(look->precision, sizeof look->precision, "%s", facts->precision);
-    if (!look->texts || !digest_texts(look) || !send_look(look)) {
+    bool known =
+        json_member_text(facts->model_facts, strlen(facts->model_facts), "engine", look->engine, sizeof look->engine);
+    if (!known || !look->texts || !digest_texts(look) || !send_look(look)) {
         cache_close(look);
         return NULL;
     }
@@ -222,7 +234,7 @@ void cache_take_info(struct cache_look *look, uint32_t first, uint32_t count, st
     if (!json_member_text(info.bytes, info.length, "precision", precision, sizeof precision)) {
         snprintf(precision, sizeof precision, "f32"); /* a reply leaves it out */
     }
-    bool fit = strcmp(precision, look->precision) == 0 &&
+    bool fit = strcmp(precision, look->precision) == 0 && is_engine(look, info.bytes, info.length) &&
                !json_member(info.bytes, info.length, "truncated", &value, &length) &&
                json_member(info.bytes, info.length, "row_tokens", &value, &length);
     at = value;

@@ -4,7 +4,8 @@
  * A key `sluice:{q}:cache:<digest>` holds one text's vector; the digest is that of everything that decides its bits.
  * The index `sluice:{q}:cache` has the names of all of them. A gateway that writes removes the oldest above the number
  * that fits into the bytes. The cache is in use only while the queue is pinned to a precision: else nobody knows what
- * the next worker would compute.
+ * the next worker would compute. If its workers are of several kinds, by version or processor, the vectors are those of
+ * the kind that joined last, and those that others compute are not kept.
  * Thread: the loop's, for all of this. */
 #ifndef GATEWAY_CACHE_H
 #define GATEWAY_CACHE_H
@@ -35,7 +36,7 @@ struct cache_look *cache_look(const struct cache_options *options);
 const float *cache_vectors(const struct cache_look *look, uint32_t *dim, uint64_t *tokens);
 
 /* After a miss: takes the tokens of the texts from `first` on from a reply's info. If their vectors do not belong into
- * the cache, nothing of the call will be written: another precision, or a text that was cut. */
+ * the cache, nothing of the call will be written: another precision or engine, or a text that was cut. */
 void cache_take_info(struct cache_look *look, uint32_t first, uint32_t count, struct slice info);
 
 /* After the infos of all texts: writes their vectors, [text_count, dim], which it copies. Nobody waits for it. */

@@ -80,6 +80,7 @@ static void set_defaults(struct queue_options *options)
     options->max_reply_bytes = options->max_reply_bytes ? options->max_reply_bytes : MAX_REPLY_BYTES;
     options->revision = options->revision ? options->revision : "";
     options->precision = options->precision ? options->precision : "f32";
+    options->engine = options->engine ? options->engine : "";
     options->ttl_s = options->ttl_s ? options->ttl_s : TTL_S;
 }
 

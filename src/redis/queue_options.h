@@ -23,6 +23,7 @@ struct queue_options {
     const char *model_facts;          /* JSON, for those who ask before they send; NULL: {} */
     const char *revision;             /* NULL or "": not in replies */
     const char *precision;            /* NULL: f32, which is not in replies */
+    const char *engine;               /* its kind: NULL or "": not in replies */
     uint32_t int8_products, products; /* of the model's layers: in int8, and all; 0: the precision is not int8 */
 
     uint32_t ttl_s;                                  /* of replies to cancelled requests without one; 0: an hour */

@@ -45,7 +45,8 @@ static void add_info(const struct queue *queue, struct command *command, const s
     if (request) {
         reply_put_info(info, request);
     } else { /* those that all share */
-        reply_put_model_info(info, queue->options.model_name, queue->options.revision, queue->options.precision);
+        reply_put_model_info(info, queue->options.model_name, queue->options.revision, queue->options.precision,
+                             queue->options.engine);
     }
     command->buffer.broken |= info->broken;
     command_bytes(command, info->data, info->length);

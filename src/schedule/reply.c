@@ -210,10 +210,12 @@ void reply_put_info(struct buffer *to, const struct request *request)
     }
 }
 
-void reply_put_model_info(struct buffer *to, const char *model, const char *revision, const char *precision)
+void reply_put_model_info(struct buffer *to, const char *model, const char *revision, const char *precision,
+                          const char *engine)
 {
     buffer_json(to, ",'model':%.*s,'revision':%.*s", (int)strlen(model), model, (int)strlen(revision), revision);
     if (strcmp(precision, "f32") != 0) { buffer_json(to, ",'precision':%s", precision); }
+    if (engine[0]) { buffer_json(to, ",'engine':%s", engine); }
 }
 
 /* --- From outputs to the reply --- */

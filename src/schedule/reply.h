@@ -37,7 +37,8 @@ void reply_format(struct request *request);
 void reply_put_info(struct buffer *to, const struct request *request);
 
 /* Appends the members of `info` that are the same in all results of a queue, each after a comma. */
-void reply_put_model_info(struct buffer *to, const char *model, const char *revision, const char *precision);
+void reply_put_model_info(struct buffer *to, const char *model, const char *revision, const char *precision,
+                          const char *engine);
 
 /* The most bytes that request->reply has once it is written. */
 size_t reply_room(const struct request *request);

@@ -134,6 +134,20 @@ class Cache(GatewayCase):
         answer = json.loads(self.how("hello")[1])["data"][0]["embedding"]
         self.assertEqual(answer, encoded(self.reference(precision="bf16")("hello")))
 
+    def test_another_kind_of_worker_is_not_answered_with_the_old_bits(self):
+        self.start()
+        self.how("hello")
+        self.wait_hit("hello")
+        generic = self.make_daemon(self.server, "--precision", "f32", environment={"SLUICE_ISA": "generic"})
+        generic.start().wait_ready(self.client)
+        self.assertEqual(self.how("hello")[0], "miss", "at once, before the gateway has read it by itself")
+        generic.stop()
+        for _ in range(3):  # the worker that is left is of the old kind
+            self.assertEqual(self.how("world")[0], "miss")
+        self.worker.stop()
+        self.restart(self.worker, self.server)
+        self.wait_hit("world")
+
     def test_a_producers_login_is_enough(self):
         self.server = self.start_guarded(self.queue, name="guarded")
         self.client = self.server.client()

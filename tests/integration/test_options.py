@@ -184,6 +184,7 @@ class Options(RedisCase):
         self.serve()
         dim = self.reply(text="hello")["dim"]
         facts = json.loads(self.client.hget(self.sender.key("meta"), "model_facts"))
+        self.assertRegex(facts.pop("engine"), "^[0-9a-f]{16}$")
         self.assertEqual(facts, {"tasks": ["embed"], "dim": dim, "max_tokens": 64, "prompts": list(PROMPTS)})
 
     def test_prompt_against_the_queues_own(self):

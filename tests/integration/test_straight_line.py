@@ -72,11 +72,12 @@ class StraightLine(RedisCase):
         second = self.sender.submit("hello world " * 60, meta='{"user": "é"}')
         self.finish()
         reply = self.sender.reply(first)
-        self.assertEqual(set(reply) - {"precision"}, {b"status", b"embedding", b"info", "entry", "model", "revision", "dim", "encoding", "tokens",
+        self.assertEqual(set(reply) - {"precision"}, {b"status", b"embedding", b"info", "entry", "model", "revision", "engine", "dim", "encoding", "tokens",
                                                       "queued_ms", "compute_ms", "done_at"})
         self.assertEqual(reply["model"], "tiny")
         self.assertEqual(reply["tokens"], 4)
         self.assertRegex(reply["revision"], "^[0-9a-f]{16}$")
+        self.assertRegex(reply["engine"], "^[0-9a-f]{16}$")
         now_ms = int(self.client.time()[0]) * 1000
         self.assertLess(abs(reply["done_at"] - now_ms), 600_000)
         reply = self.sender.reply(second)

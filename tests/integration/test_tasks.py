@@ -46,7 +46,7 @@ class Tasks(RedisCase):
         self.assertEqual(reply[b"labels"], b"[" + b",".join(lines * 20) + b"]")
         self.assertEqual({key: reply.get(key) for key in ("count", "encoding", "truncated", "dim", b"embedding")},
                          {"count": 140, "encoding": "json", "truncated": True, "dim": None, b"embedding": None})
-        self.assertEqual(set(self.reply(alone[0])), {b"status", b"labels", b"info", "entry", "model", "revision", "encoding",
+        self.assertEqual(set(self.reply(alone[0])), {b"status", b"labels", b"info", "entry", "model", "revision", "engine", "encoding",
                                                      "tokens", "queued_ms", "compute_ms", "done_at"})
 
     def check_rerank(self, name, **how):

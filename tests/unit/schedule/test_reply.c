@@ -291,9 +291,9 @@ TEST(info_of_a_result)
     request->rows[1].tokens = 4;
     request->rows[1].truncated = true;
     request->retry.attempt = 2;
-    expect_info(request,
-                ",\"encoding\":\"json\",\"dim\":4,\"count\":2,\"tokens\":7,\"row_tokens\":[3,4],\"truncated\":true,\"compute_ms\":0.000,"
-                "\"attempts\":2");
+    expect_info(request, ",\"encoding\":\"json\",\"dim\":4,\"count\":2,\"tokens\":7,\"row_tokens\":[3,4],\"truncated\":"
+                         "true,\"compute_ms\":0.000,"
+                         "\"attempts\":2");
     request->task = TASK_CLASSIFY;
     request->inputs = false;
     expect_info(request, ",\"encoding\":\"json\",\"tokens\":7,\"truncated\":true,\"compute_ms\":0.000,\"attempts\":2");
@@ -330,12 +330,12 @@ TEST(info_of_an_error_and_its_echoes_are_escaped)
 TEST(info_of_the_model)
 {
     struct buffer info = {0};
-    reply_put_model_info(&info, "a \"b\"\xff", "0123", "f32");
+    reply_put_model_info(&info, "a \"b\"\xff", "0123", "f32", "");
     buffer_append(&info, "", 1);
     assert_string_equal(info.data, ",\"model\":\"a \\\"b\\\"\\ufffd\",\"revision\":\"0123\"");
     info.length = 0;
-    reply_put_model_info(&info, "m", "r", "bf16");
+    reply_put_model_info(&info, "m", "r", "bf16", "abc");
     buffer_append(&info, "", 1);
-    assert_string_equal(info.data, ",\"model\":\"m\",\"revision\":\"r\",\"precision\":\"bf16\"");
+    assert_string_equal(info.data, ",\"model\":\"m\",\"revision\":\"r\",\"precision\":\"bf16\",\"engine\":\"abc\"");
     buffer_free(&info);
 }
