@@ -81,6 +81,8 @@ GEMMA = ([token(t, special=True) for t in ("<pad>", "<eos>", "<bos>", "<unk>", "
          + [token(c * n) for c in ("\n", MARK, "\t") for n in range(2, 17)] + [token("<table>")])
 NFC = {"type": "NFC"}
 BLANKS_MARKED = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
+DECODER = {"type": "Sequence", "decoders": [{**BLANKS_MARKED, "pattern": {"String": MARK}, "content": " "}, {"type": "ByteFallback"},
+                                           {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
 BEHIND = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 LONG = ("roberta", "qwen2", "gemma")  # these get the long texts, which take the package most of the time
 # name: normalizer, pre_tokenizer, added tokens, the tokens before and behind a text, and how the model is written.
@@ -134,8 +136,7 @@ def build(vocabulary, merges, normalizer, pre_tokenizer, added, ends, pairs, of=
              "end_of_word_suffix": empty, "fuse_unk": letters, "byte_fallback": letters, "ignore_merges": ignore_merges,
              "vocab": vocabulary, "merges": [list(merge) if pairs else " ".join(merge) for merge in merges]}
     content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": normalizer,
-               "pre_tokenizer": pre_tokenizer, "post_processor": None,
-               "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+               "pre_tokenizer": pre_tokenizer, "post_processor": None, "decoder": DECODER if letters else byte_level(True),
                "model": model}
     content["added_tokens"] = numbered(vocabulary, added)
     content["post_processor"] = processor(ends, {each["content"]: each["id"] for each in content["added_tokens"]})

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares Sluice's token ids with those of the `tokenizers` package, text by text. The bar: not one differs.
+"""Compares Sluice's token ids with those of the `tokenizers` package, text by text, and some of the texts that both make
+of them. The bar: not one differs.
 
 usage: tokenizer_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
 TOKENIZE_LINES is the driver of tests/golden, CORPUS the folder that fetch_corpus.sh made, WORK a folder for
@@ -16,14 +17,16 @@ import time
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core, as ours
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import texts as made
+from directories_golden import decoded
 
 LEAST_REAL_LINES = 100_000
 NO_LIMIT, LIMITS = 1_000_000, (512, 128)  # each file is compared without a limit, and cut at one of these
 PARTS = {"uncased": 1, "normalized-added": 2}  # the others share their code: each gets another part of the texts
 OTHERS = 6
+DECODED = 2000  # of each file's texts, so many are decoded
 LONG = ["a" * 1_000_000, "a" + "\u0301\u0323" * 250_000, "!" * 900_000]  # words of a megabyte, and none between blanks
 # No " " that strips as well: after a token that strips to its right the package itself panics ("bad split").
 NOT_NORMALIZED = [AddedToken("<t>", normalized=False, lstrip=True, rstrip=True),
@@ -47,6 +50,7 @@ def build(vocabulary, added=(), processor="template", max_chars=100, **normalize
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=max_chars))
     tokenizer.normalizer = normalizers.BertNormalizer(**normalizer)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in made.SPECIALS])
     tokenizer.add_tokens(list(added))
     cls, sep = vocabulary["[CLS]"], vocabulary["[SEP]"]
@@ -127,7 +131,7 @@ class Comparison:
 
     def __init__(self, driver):
         self.driver, self.started = driver, time.monotonic()
-        self.files, self.compared, self.ids, self.wrong = 0, 0, 0, 0
+        self.files, self.compared, self.ids, self.texts, self.wrong = 0, 0, 0, 0, 0
 
     def run(self, name, folder, tokenizer, lines):
         self.files += 1
@@ -135,13 +139,23 @@ class Comparison:
             expected = theirs(tokenizer, limit, lines)
             mine = ours(self.driver, folder, limit, "".join(f"{line}\0" for line in lines).encode())
             self.wrong += compare(name, limit, lines, mine, expected)
+            if limit == NO_LIMIT:
+                self.decode(name, folder, tokenizer, expected[::len(expected) // DECODED + 1])
             self.compared, self.ids = self.compared + len(lines), self.ids + sum(map(len, expected))
             # Shorter texts are the same under a limit.
             lines = [line for line, row in zip(lines, expected) if len(row) > 126]
 
+    def decode(self, name, folder, tokenizer, rows):
+        for row, mine in zip(rows, decoded(self.driver, folder, rows)):
+            expected = tuple(tokenizer.decode(row, skip_special_tokens=skip) for skip in (False, True))
+            if mine != expected:
+                self.wrong += 1
+                print(f"{name}, decoded: {row[:30]}\n  ours   {ascii(mine)[:300]}\n  theirs {ascii(expected)[:300]}")
+        self.texts += len(rows)
+
     def end(self):
         """Returns the exit code."""
-        print(f"{self.compared} texts: {self.ids} ids compared in {time.monotonic() - self.started:.0f} s: {self.wrong} texts differ")
+        print(f"{self.compared} texts: {self.ids} ids and {self.texts} decoded texts compared in {time.monotonic() - self.started:.0f} s: {self.wrong} texts differ")
         return self.wrong > 0
 
 

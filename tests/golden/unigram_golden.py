@@ -104,6 +104,7 @@ def build(vocabulary, normalizer, pre_tokenizer, added=(), processor=None, bytes
     content = json.loads(tokenizer.to_str())
     content["normalizer"], content["pre_tokenizer"] = normalizer, pre_tokenizer
     content["post_processor"] = processor or content["post_processor"]
+    content["decoder"] = metaspace(prepend_scheme="always", split=True)
     whole = Tokenizer.from_str(json.dumps(content))
     whole.add_tokens(list(added))
     return {**content, "added_tokens": json.loads(whole.to_str())["added_tokens"]}
