@@ -75,7 +75,7 @@ static int decode_ids(const struct tokenizer *tokenizer, const int32_t *ids, siz
     }
     int32_t length = (int32_t)whole.length;
     fwrite(&length, sizeof length, 1, stdout);
-    fwrite(whole.data, 1, whole.length, stdout);
+    if (length > 0) { fwrite(whole.data, 1, whole.length, stdout); }
     buffer_free(&whole);
     buffer_free(&joined);
     return 0;
