@@ -27,6 +27,7 @@ enum { OUT_FIRST = 8, OUT_LEAST = 4, OUT_MOST = 64 };
 
 enum { TIMEOUT_MS = 5000, DOWN_MS = 60000, FORGOTTEN_MS = 5000, STOP_MS = 5000 };
 enum { TICK_MS = 100, LOOK_MS = 1000, POLL_MS = 20 };
+enum { STALE_MS = 5000, ALONE_MS = 2000 }; /* without news of a worker; see watch_workers */
 enum { FIELDS_MAX = 8, KEY_MAX = 256, ID_MAX = 64 };
 enum { TRIES = 5, AGAIN_MS = 1000 };
 
@@ -308,7 +309,6 @@ static enum effect take_reply(struct remote *remote, struct slot *slot, const st
 /* Tells the caller when the last worker is gone for more than a moment, and when one is there again. */
 static void watch_workers(struct remote *remote, bool live, uint64_t now_ms)
 {
-    enum { ALONE_MS = 2000 };
     if (!live && remote->alone_ms == 0) { remote->alone_ms = now_ms; }
     if (live) { remote->alone_ms = 0; }
     bool alone = !live && now_ms - remote->alone_ms >= ALONE_MS;
@@ -410,10 +410,11 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
             fail_all(remote, STATUS_UNAVAILABLE, "stopped before the queue had answered everything");
         }
     }
-    if (producer_facts(remote->producer)->connected && now_ms - remote->looked_ms >= LOOK_MS) {
+    const struct producer_facts *facts = producer_facts(remote->producer);
+    if (facts->connected && now_ms - remote->looked_ms >= LOOK_MS) {
         if (remote->looked_ms > 0) { /* else the figures are still to come */
             set_limit(remote);
-            watch_workers(remote, producer_facts(remote->producer)->served, now_ms);
+            watch_workers(remote, facts->seen_ms > 0 && now_ms - facts->seen_ms < STALE_MS, now_ms);
         }
         remote->looked_ms = now_ms;
     }

@@ -53,7 +53,6 @@ struct producer {
     uint64_t random, up_ms, down_ms; /* down_ms: since when Redis does not answer; 0: it does */
     char cursor[64];                 /* of the results stream */
     char published[32];
-    uint64_t published_ms;
     /* By class: when a request ended last, and how long the slowest took. */
     uint64_t heard_ms[CLASS_COUNT], slowest_ms[CLASS_COUNT];
     struct producer_request **buckets, *oldest, *newest;
@@ -479,9 +478,9 @@ static void on_facts(void *context, const struct resp_value *reply)
         uint64_t now_ms = clock_unix_ms(), at_ms = number_of(&items[2]);
         bool first = producer->published[0] == '\0', recent = at_ms + FRESH_MS > now_ms && at_ms < now_ms + FRESH_MS;
         snprintf(producer->published, sizeof producer->published, "%.30s", items[2].bytes);
-        producer->published_ms = !first || recent ? clock_now_ms() : 0;
+        facts->seen_ms = !first || recent ? clock_now_ms() : 0;
     }
-    facts->served = producer->published_ms && clock_now_ms() - producer->published_ms < FRESH_MS;
+    facts->served = facts->seen_ms && clock_now_ms() - facts->seen_ms < FRESH_MS;
     for (int class = 0; class < CLASS_COUNT; class ++) {
         const struct resp_value *wait = &items[3 + class];
         facts->wait_ms[class] = wait->bytes && facts->served ? strtoll(wait->bytes, NULL, 10) : -1;

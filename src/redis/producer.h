@@ -44,6 +44,7 @@ struct producer_facts {
     char model_facts[2048];              /* of the model, as `meta` has them; "": not known */
     char model_id[80], precision[16];    /* as pinned; "": not known, or any precision */
     bool connected, served;              /* served: a worker has published something within ten seconds */
+    uint64_t seen_ms;                    /* when that was, by clock_now_ms; 0: not known, or long ago */
     uint64_t max_inputs, max_text_bytes; /* 0: not known */
     int64_t wait_ms[CLASS_COUNT];        /* -1: not known */
     uint64_t waiting[CLASS_COUNT];       /* entries that nobody has read */
