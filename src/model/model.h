@@ -18,6 +18,9 @@ enum { RELATIVE_BUCKETS = 32 };
 /* The largest number of positions that a model may have. */
 #define MODEL_POSITIONS_MAX (1u << 20)
 
+/* The most tokens that may end a text. */
+enum { END_IDS = 16 };
+
 /* How weights are stored in the files. */
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
@@ -119,6 +122,7 @@ struct model_options {
     const char *prompt; /* a prompt's name in config_sentence_transformers.json; "" for none, overriding a default */
     const char *prefix; /* this text before every text, for models whose files name no prompt for it (e5) */
     bool classifier;    /* opens the directory as a sequence-classification model, or refuses it if it is none */
+    bool generate;      /* opens it as a language model that generates text, or refuses it if it is none */
 };
 
 /* A text to be put before others, under the name that the model's files give it ("query"). */
@@ -155,7 +159,16 @@ struct model {
     bool gated;              /* the feed-forward part is output(activation(intermediate(x)) * up(x)) */
     struct rotary rotary[2]; /* of layers that attend to all tokens, and of local ones */
     bool split_qkv;          /* queries, keys and values are separate in the files, in a family that may join them */
-    uint32_t window;         /* a token of a local layer attends to this many tokens before it and this many after it */
+    uint32_t window; /* a token of a local layer attends to this many tokens before it and, unless the model is causal,
+                        this many after it */
+
+    /* Generating text. */
+    bool causal_lm;           /* the files are a language model's, which may be opened to generate */
+    bool generates;           /* it was opened so */
+    bool tied_head;           /* the word embeddings are lm_head */
+    struct tensor lm_head;    /* [vocabulary, hidden], of a model that generates; empty: tied_head */
+    int32_t end_ids[END_IDS]; /* [end_id_count] tokens that end a text: eos_token_id */
+    uint32_t end_id_count;
 
     /* Sentence vector. */
     enum pooling pooling;
