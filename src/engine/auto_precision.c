@@ -34,6 +34,7 @@ static struct model sample_of(const struct model *model)
     sample.vocabulary = model->vocabulary < WORDS ? model->vocabulary : WORDS;
     sample.word_embeddings.shape[0] = sample.vocabulary;
     sample.word_embeddings.elements = (size_t)sample.vocabulary * model->hidden;
+    sample.generates = false;
     sample.read_once = false; /* the tensors are still needed */
     return sample;
 }

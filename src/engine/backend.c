@@ -239,6 +239,9 @@ static enum status consider_backend(const struct backend_ops *ops, enum precisio
     enum precision chosen;
     TRY(ops->devices(&count, err));
     TRY(backend_choose(ops, model, asked, &chosen, err));
+    if (model && model->generates && !ops->decoder) {
+        return err_set(err, STATUS_UNSUPPORTED, "backend \"%s\" does not generate text", ops->name);
+    }
     return model && ops->takes ? ops->takes(model, err) : STATUS_OK;
 }
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/decoder.h"
 #include "engine/engine.h"
 #include "model/model.h"
 
@@ -56,9 +57,11 @@ struct pass {
     const uint32_t *length; /* [rows] */
     const uint32_t *second; /* [rows], or NULL: as in struct engine_batch */
     uint32_t second_row; /* what the row index of such a token in model_read_positions adds to that of its position */
-    uint32_t position_offset; /* the model's, for next_position_row */
-    bool normalize;           /* the device scales vectors to length 1; only where ops->finite */
-    float *output;            /* [rows, hidden], pooled; written by the time wait returns */
+    uint32_t position_offset;      /* the model's, for next_position_row */
+    const uint32_t *first;         /* [rows], of a decoder's step: the position of a row's first token */
+    const uint32_t *const *blocks; /* [rows], of a decoder's step, as in struct decoder_row; NULL: an encoder's pass */
+    bool normalize;                /* the device scales vectors to length 1; only where ops->finite */
+    float *output;                 /* [rows, hidden], pooled; written by the time wait returns */
 };
 
 enum linear_site {
@@ -79,6 +82,23 @@ enum { BACKEND_LAYER_TEXT = 128 };
 /* Writes all numbers of a layer that its time depends on; returns `text`. Two models with the same text and number of
  * layers may share their measurements. */
 const char *backend_print_layer(const struct model *model, char text[BACKEND_LAYER_TEXT]);
+
+/* What a decoder needs in addition: its step is a pass with blocks, in which `attention` below replaces that of
+ * encoders, and logits replaces pool. */
+struct decoder_ops {
+    uint32_t step_tokens; /* larger steps gain nothing */
+    /* As decoder_block_bytes. */
+    size_t (*block_bytes)(const struct model *model);
+    /* As workspace_open, with a pool of blocks, for steps of up to options->step_tokens and step_rows. */
+    enum status (*open)(struct backend *backend, const struct decoder_options *options, struct backend_workspace **out,
+                        struct err *err);
+    enum status (*attention)(struct backend_workspace *workspace, uint32_t layer, struct err *err);
+    /* Computes the logits of the last token of these rows of the pass. Shapes: rows [count]; out [count, vocabulary],
+     * the workspace's memory. */
+    enum status (*logits)(struct backend_workspace *workspace, const uint32_t *rows, uint32_t count, float **out,
+                          struct err *err);
+    void (*copy_block)(struct backend_workspace *workspace, uint32_t from, uint32_t to);
+};
 
 struct backend_ops {
     const char *name;
@@ -126,6 +146,8 @@ struct backend_ops {
     /* True if all numbers of the pass that was waited for last are finite: the device has looked. NULL: the encoder
      * looks at each row and normalises it. */
     bool (*finite)(const struct backend_workspace *workspace);
+
+    const struct decoder_ops *decoder; /* NULL: it does not generate text */
 };
 
 extern const struct backend_ops backend_cuda; /* in programs that are built with it */

@@ -15,7 +15,7 @@ struct decoder;
 
 struct decoder_options {
     uint32_t blocks;      /* of the pool: their numbers are 0 up to blocks - 1; at least 1 */
-    uint32_t step_tokens; /* the most new tokens of a step; 0: as many as decoder_step_tokens */
+    uint32_t step_tokens; /* the most new tokens of a step; 0: decoder_step_tokens */
     uint32_t step_rows;   /* the most rows of a step; 0: as many as step_tokens */
 };
 
@@ -34,12 +34,12 @@ struct decoder_row {
 /* The bytes that one block takes in the pool. The engine's model must generate. */
 size_t decoder_block_bytes(const struct engine *engine);
 
-/* The most tokens that a step may have on this engine's device. */
+/* The size of a step above which more tokens gain nothing on this engine's device. The engine's model must generate. */
 uint32_t decoder_step_tokens(const struct engine *engine);
 
 /* Opens a decoder for one thread, on an engine whose model was opened with model_options.generate. Owns: the caller
  * ends it with decoder_close; the engine must outlive it. Errors: STATUS_UNSUPPORTED (the model or the backend does not
- * generate), STATUS_BAD_INPUT (a step of more tokens than decoder_step_tokens), STATUS_NO_MEMORY. */
+ * generate), STATUS_NO_MEMORY. */
 MUST_CHECK enum status decoder_open(struct engine *engine, const struct decoder_options *options, struct decoder **out,
                                     struct err *err);
 

@@ -68,7 +68,7 @@ static bool is_read(const struct family *family, const char *field)
         if (is_spelled(family->fields[i], field)) { return true; }
     }
     return (family->own && json_is_in(family->own, field)) || strcmp(field, "model_type") == 0 ||
-           strcmp(field, "architectures") == 0;
+           strcmp(field, "architectures") == 0 || (family->scaled_rotary && strcmp(field, "rope_scaling") == 0);
 }
 
 static enum status check_field(const struct family *family, const cJSON *value, const char *name, struct err *err)
@@ -227,7 +227,7 @@ static enum status find_field(const struct family *family, enum config_field fie
     return STATUS_OK;
 }
 
-/* Reads a field that must be present. */
+/* Reads a field that must be present, unless the family makes it optional. */
 static enum status read_size(const struct family *family, enum config_field field, const cJSON *root, const char *name,
                              uint32_t most, uint32_t *out, struct err *err)
 {
@@ -235,9 +235,10 @@ static enum status read_size(const struct family *family, enum config_field fiel
     struct place place;
     TRY(find_field(family, field, root, name, &place, err));
     TRY(json_u32(place.object, place.name, place.field, 1, most, out, err));
-    return *out > 0 ? STATUS_OK
-                    : err_set(err, STATUS_BAD_INPUT, "%s: %s%s%s is missing", name, spellings[0],
-                              spellings[1] ? " or " : "", spellings[1] ? spellings[1] : "");
+    return *out > 0 || (family->optional & 1u << field)
+               ? STATUS_OK
+               : err_set(err, STATUS_BAD_INPUT, "%s: %s%s%s is missing", name, spellings[0], spellings[1] ? " or " : "",
+                         spellings[1] ? spellings[1] : "");
 }
 
 static enum status read_sizes(const cJSON *root, const char *name, struct model *model, struct err *err)
@@ -312,36 +313,81 @@ static enum status read_base(const struct family *family, enum config_field fiel
                : err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number between 0 and 1e12", place.name, place.field);
 }
 
-/* Refuses rope_parameters, or its part for one kind of layers, if it has more in it than a base. */
-static enum status check_rope(const cJSON *rope, const char *name, struct err *err)
+/* Reads a number that must be there and at least `least`. */
+static enum status read_factor(const cJSON *rope, const char *name, const char *field, double least, double *out,
+                               struct err *err)
 {
-    static const char *const known[] = {"rope_theta", "rope_type", NULL};
+    *out = -1;
+    TRY(json_double(rope, name, field, out, err));
+    return *out >= least && *out < 1e9
+               ? STATUS_OK
+               : err_set(err, STATUS_BAD_INPUT, "%s: %s must be a number of at least %g", name, field, least);
+}
+
+/* Reads what rope_parameters or rope_scaling, or a part for one kind of layers, says besides the base. A family whose
+ * positions are not scaled takes no other type than "default". */
+static enum status read_scaling(const cJSON *rope, const char *name, bool scaled, struct rotary *out, struct err *err)
+{
+    static const char *const plain[] = {"rope_theta", "rope_type", "type", NULL},
+                             *const linear[] = {"rope_theta", "rope_type", "type", "factor", NULL},
+                             *const llama3[] = {"rope_theta",
+                                                "rope_type",
+                                                "type",
+                                                "factor",
+                                                "low_freq_factor",
+                                                "high_freq_factor",
+                                                "original_max_position_embeddings",
+                                                NULL};
+    const char *type = "default", *older = NULL;
     if (!rope) { return STATUS_OK; }
-    TRY(json_only(rope, name, known, NULL, err));
-    return json_must_be(rope, name, "rope_type", "default", err);
+    TRY(json_string(rope, name, "type", &older, err));
+    type = older ? older : type;
+    TRY(json_string(rope, name, "rope_type", &type, err));
+    if (older && strcmp(older, type) != 0) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: rope_type and type contradict each other", name);
+    }
+    if (strcmp(type, "default") == 0) { return json_only(rope, name, plain, NULL, err); }
+    bool divided = strcmp(type, "linear") == 0, by_turns = strcmp(type, "llama3") == 0;
+    if (!scaled || (!divided && !by_turns)) {
+        return err_set(err, STATUS_UNSUPPORTED, "%s: rope_type \"%.60s\" is not supported; supported: default%s", name,
+                       type, scaled ? ", linear, llama3" : "");
+    }
+    TRY(json_only(rope, name, divided ? linear : llama3, NULL, err));
+    TRY(read_factor(rope, name, "factor", 1, &out->divisor, err));
+    if (divided) { return STATUS_OK; }
+    TRY(read_factor(rope, name, "original_max_position_embeddings", 1, &out->original, err));
+    TRY(read_factor(rope, name, "low_freq_factor", 0.001, &out->low_turns, err));
+    TRY(read_factor(rope, name, "high_freq_factor", 0.001, &out->high_turns, err));
+    return out->high_turns > out->low_turns
+               ? STATUS_OK
+               : err_set(err, STATUS_BAD_INPUT, "%s: high_freq_factor must be above low_freq_factor", name);
 }
 
 static const char *const layer_kinds[] = {"full_attention", "sliding_attention", NULL};
 
+/* What transformers 4 writes as rope_scaling is the scaling of layers that attend to all tokens. */
 static enum status read_rotary(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     const struct family *family = model->family;
-    const cJSON *rope = json_field(root, "rope_parameters");
+    const cJSON *rope = json_field(root, "rope_parameters"),
+                *older = family->scaled_rotary ? json_field(root, "rope_scaling") : NULL;
     char object[128];
-    snprintf(object, sizeof object, "%s: rope_parameters", name);
-    if (!family->fields[CONFIG_ROTARY_LOCAL][0]) {
-        TRY(check_rope(rope, object, err));
-    } else if (rope) {
-        TRY(json_only(rope, object, layer_kinds, NULL, err));
-        for (int i = 0; layer_kinds[i]; i++) {
-            char kind[192];
-            snprintf(kind, sizeof kind, "%s: %s", object, layer_kinds[i]);
-            TRY(check_rope(json_field(rope, layer_kinds[i]), kind, err));
-        }
-    }
     for (int i = 0; i < 2 && family->fields[CONFIG_ROTARY + i][0]; i++) {
-        model->rotary[i] = (struct rotary){family->rotary[i], 1};
+        model->rotary[i] = (struct rotary){.base = family->rotary[i], .divisor = 1};
         TRY(read_base(family, CONFIG_ROTARY + i, root, name, &model->rotary[i].base, err));
+    }
+    if (rope && older) {
+        return err_set(err, STATUS_BAD_INPUT, "%s: rope_parameters and rope_scaling are both there", name);
+    }
+    snprintf(object, sizeof object, "%s: %s", name, older ? "rope_scaling" : "rope_parameters");
+    if (older || !family->fields[CONFIG_ROTARY_LOCAL][0]) {
+        return read_scaling(older ? older : rope, object, family->scaled_rotary, &model->rotary[0], err);
+    }
+    if (rope) { TRY(json_only(rope, object, layer_kinds, NULL, err)); }
+    for (int i = 0; rope && layer_kinds[i]; i++) {
+        char kind[192];
+        snprintf(kind, sizeof kind, "%s: %s", object, layer_kinds[i]);
+        TRY(read_scaling(json_field(rope, layer_kinds[i]), kind, family->scaled_rotary, &model->rotary[i], err));
     }
     return STATUS_OK;
 }
@@ -368,6 +414,23 @@ enum status family_read_layer_types(const cJSON *root, const char *name, const c
         model->layers[layer++].local = local;
     }
     return STATUS_OK;
+}
+
+/* Whether the files are a language model's, and whether its lm_head is the word embeddings. */
+static enum status read_lm_head(const cJSON *root, const char *name, struct model *model, struct err *err)
+{
+    static const char ending[] = "ForCausalLM";
+    const cJSON *first = cJSON_GetArrayItem(json_field(root, "architectures"), 0);
+    const char *class = cJSON_IsString(first) ? first->valuestring : "";
+    size_t length = strlen(class), end = sizeof ending - 1;
+    model->causal_lm = model->family->lm_head && length > end && strcmp(class + length - end, ending) == 0;
+    model->tied_head = model->family->tied_head;
+    if (model->causal_lm) { TRY(json_bool(root, name, "tie_word_embeddings", &model->tied_head, err)); }
+    return !model->generates || model->causal_lm
+               ? STATUS_OK
+               : err_set(err, STATUS_UNSUPPORTED,
+                         "%s: architectures: \"%.60s\" does not generate text; such as LlamaForCausalLM do", name,
+                         class);
 }
 
 static enum status read_eps(const cJSON *root, const char *name, struct model *model, struct err *err)
@@ -404,6 +467,7 @@ static enum status read_fields(const cJSON *root, const char *name, struct model
     model->activation = named->activation;
     TRY(read_rotary(root, name, model, err));
     TRY(read_eps(root, name, model, err));
+    TRY(read_lm_head(root, name, model, err));
     model->pre_norm = model->family->pre_norm;
     model->first_norm = model->family->first_norm;
     model->rms_norm = model->family->rms_norm;

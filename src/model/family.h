@@ -43,7 +43,14 @@ enum { CONFIG_SPELLINGS = 2 };
     [CONFIG_ROTARY_LOCAL] = {"rope_parameters.sliding_attention.rope_theta", (older_local)}
 
 /* The places where a family has no biases. */
-enum bare { BARE_NORM = 1, BARE_ATTENTION = 2, BARE_INTERMEDIATE = 4, BARE_OUTPUT = 8 };
+enum bare {
+    BARE_NORM = 1,
+    BARE_QKV = 2,
+    BARE_INTERMEDIATE = 4,
+    BARE_OUTPUT = 8,
+    BARE_ATTENTION_OUTPUT = 16,
+    BARE_ATTENTION = BARE_QKV | BARE_ATTENTION_OUTPUT,
+};
 
 struct family {
     const char *model_type;      /* in config.json */
@@ -54,8 +61,10 @@ struct family {
      * agree, except for the positions: of these the first counts, because it only limits a text. NULL if the family has
      * no such field (no token types, the eps and the position_offset below), or if `read` sets the value. */
     const char *fields[CONFIG_FIELDS][CONFIG_SPELLINGS];
-    double eps;       /* of norms, if the file has none; 0: 1e-12 */
-    double rotary[2]; /* bases of rotary positions, if the file has none */
+    unsigned optional;  /* 1 << CONFIG_...: a size that may be absent, and is then 0 */
+    double eps;         /* of norms, if the file has none; 0: 1e-12 */
+    double rotary[2];   /* bases of rotary positions, if the file has none */
+    bool scaled_rotary; /* they may be scaled: rope_scaling, of transformers 4, is read, too */
 
     /* Reads the fields that only this family has, which `own` lists; NULL: there are none. The sizes that `fields`
      * names are set already, and the layers are allocated and zeroed. Errors: as family_read_config. */
@@ -81,6 +90,8 @@ struct family {
     const char *intermediate_up, *up_intermediate; /* in that order */
     const char *final_norm;                        /* with pre_norm; output_norm is then the next layer's */
     unsigned bare;                                 /* enum bare: these have no biases */
+    const char *lm_head;                           /* of CLASSForCausalLM; NULL: none is known */
+    bool tied_head;                                /* tie_word_embeddings, if the file has none */
 
     /* The head of CLASSForSequenceClassification, over the first token unless read_head says otherwise. NULL: no dense
      * layer, no norm; `out` NULL: no head is known. */
@@ -94,14 +105,20 @@ struct family {
     enum status (*read_head)(const cJSON *root, const char *name, struct model *model, struct err *err);
 };
 
-/* The common properties of families that come from decoders: RMS norms before each part of a layer and over each query
- * and key, a gate, no biases, and the names of their tensors. */
+/* The common properties of families that come from decoders: RMS norms before each part of a layer, a gate, and the
+ * names of their tensors. */
 #define DECODER_LAYERS                                                                                                 \
     .pre_norm = true, .first_norm = true, .rms_norm = true, .gated = true, .prefix = "model.", .word = "embed_tokens", \
     .layer = "layers.", .query = "self_attn.q_proj", .key = "self_attn.k_proj", .value = "self_attn.v_proj",           \
-    .query_norm = "self_attn.q_norm", .key_norm = "self_attn.k_norm", .attention_output = "self_attn.o_proj",          \
-    .intermediate = "mlp.gate_proj", .up = "mlp.up_proj", .output = "mlp.down_proj", .output_norm = "input_layernorm", \
-    .final_norm = "norm", .bare = BARE_NORM | BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT
+    .attention_output = "self_attn.o_proj", .intermediate = "mlp.gate_proj", .up = "mlp.up_proj",                      \
+    .output = "mlp.down_proj", .output_norm = "input_layernorm", .final_norm = "norm", .lm_head = "lm_head"
+#define DECODER_HEAD_NORMS .query_norm = "self_attn.q_norm", .key_norm = "self_attn.k_norm"
+#define ALL_BARE (BARE_NORM | BARE_ATTENTION | BARE_INTERMEDIATE | BARE_OUTPUT)
+
+/* The fields of config.json that most of them have. */
+#define DECODER_FIELDS                                                                                                 \
+    USUAL_SIZES, [CONFIG_KEY_HEADS] = {"num_key_value_heads"}, [CONFIG_HEAD_DIM] = {"head_dim"},                       \
+                 [CONFIG_ACTIVATION] = {"hidden_act"}, [CONFIG_EPS] = {"rms_norm_eps"}, ROTARY_BASE("rope_theta")
 
 /* Reads DIRECTORY/config.json: fills `model->family` and the sizes. `name` is the file's name in messages.
  * Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (another family, or a field that changes the maths and

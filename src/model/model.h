@@ -74,10 +74,12 @@ struct model_layer {
 };
 
 /* Rotary positions: in each head of queries and keys the numbers i and i + half are turned by the angle position *
- * base^(-i / half) / divisor. */
+ * base^(-i / half) / divisor. With `original` (Llama 3) only turns of which fewer than low_turns fit into so many
+ * positions are divided, those of which more than high_turns do are not, and between them the share grows. */
 struct rotary {
     double base; /* 0: none */
     double divisor;
+    double original, low_turns, high_turns; /* original 0: all are divided */
 };
 
 /* The parts of sentence-transformers' chain. */

@@ -94,6 +94,11 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
         if (model->layers[i].local) { buffer_format(&text, " %u", i); }
     }
     if (model->score_width > 0) { buffer_format(&text, "\nscores' width %a", (double)model->score_width); }
+    for (int i = 0; i < 2 && model->rotary[i].original > 0; i++) {
+        buffer_format(&text, "\nscaled from %a, turns %a to %a", model->rotary[i].original, model->rotary[i].low_turns,
+                      model->rotary[i].high_turns);
+    }
+    if (model->generates) { buffer_format(&text, "\ngenerates"); }
     enum status status = STATUS_OK;
     if (buffer_ok(&text)) {
         XXH3_128bits_update(state, text.data, text.length);
@@ -312,6 +317,29 @@ static enum status read_config(struct model *model, const struct sentence_config
     return STATUS_OK;
 }
 
+/* The tokens that end a text: as generation_config.json gives them, or else config.json. */
+static enum status read_end_ids(struct model *model, struct err *err)
+{
+    static const char *const names[] = {"generation_config.json", "config.json"};
+    for (int i = 0; i < 2 && model->end_id_count == 0; i++) {
+        cJSON *root;
+        uint64_t id = 0;
+        TRY(json_read_optional(model->directory, names[i], &root, err));
+        const cJSON *field = json_field(root, "eos_token_id"), *item = cJSON_IsArray(field) ? field->child : field;
+        bool good = true;
+        for (; item && good; item = cJSON_IsArray(field) ? item->next : NULL) {
+            good = json_whole(item, &id) && id < model->vocabulary && model->end_id_count < END_IDS;
+            if (good) { model->end_ids[model->end_id_count++] = (int32_t)id; }
+        }
+        cJSON_Delete(root);
+        if (!good) {
+            return err_set(err, STATUS_BAD_INPUT, "%s: eos_token_id must be a token, or a list of at most %d", names[i],
+                           END_IDS);
+        }
+    }
+    return STATUS_OK;
+}
+
 /* The first limit that is given applies: option, sentence-transformers, tokenizer, positions; never above the
  * positions. Rotary positions have no end, so sentence-transformers may exceed their number. */
 static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t sentence, struct err *err)
@@ -413,8 +441,10 @@ static enum status open_weights(struct model *model, const char *folder, struct 
 static enum status fill_model(struct model *model, const struct model_options *options,
                               struct sentence_config *sentence, struct err *err)
 {
+    model->generates = options->generate;
     TRY(sentence_config_read(model, options, sentence, err));
     TRY(read_config(model, sentence, err));
+    if (model->generates) { TRY(read_end_ids(model, err)); }
     TRY(open_tokenizer(model, options, sentence, err));
     TRY(open_weights(model, sentence->folder, err));
     return identity_fill(model, sentence->folder, err);
@@ -458,7 +488,7 @@ static struct model *copy_sizes(const struct model *model)
     copy->prompts = NULL;
     copy->prompt_count = 0;
     copy->tokenizer = NULL;
-    copy->word_embeddings = copy->position_embeddings = copy->type_embeddings = copy->relative_bias =
+    copy->word_embeddings = copy->position_embeddings = copy->type_embeddings = copy->relative_bias = copy->lm_head =
         (struct tensor){0};
     copy->embedding_norm = (struct layer_norm){0};
     copy->head = (struct model_head){.labels = model->head.labels, .pair_types = model->head.pair_types};

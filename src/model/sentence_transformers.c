@@ -536,6 +536,7 @@ enum status sentence_config_read(struct model *model, const struct model_options
     model->pool_prompt = true;
     TRY(set_prompt(model, "", err));
     if (!out->folder) { return err_set(err, STATUS_NO_MEMORY, "no memory for the model's configuration"); }
+    if (options->generate) { return STATUS_OK; } /* these files are about vectors */
     TRY(read_file("", MODULES_FILE, read_modules, &reading, NULL, err));
     if (!reading.listed) { TRY(read_transformer_file("", &reading, err)); }
     if (options->pooling != POOLING_UNSET) { model->pooling = options->pooling; }

@@ -275,7 +275,7 @@ static void visit_layer(struct model *model, uint32_t index, weights_visitor *vi
     struct visit at = {visit, context, ""};
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
     uint32_t query = model_query_width(model), key = model_key_width(model);
-    bool bare = family->bare & BARE_ATTENTION, packed = family->qkv && !model->split_qkv;
+    bool bare = family->bare & BARE_QKV, packed = family->qkv && !model->split_qkv;
     struct linear *const qkv[] = {&layer->query, &layer->key, &layer->value};
     struct linear *const gate[] = {&layer->intermediate, &layer->up}, *const turned[] = {gate[1], gate[0]};
     snprintf(at.prefix, sizeof at.prefix, "%s%u.", family->layer, index);
@@ -283,6 +283,7 @@ static void visit_layer(struct model *model, uint32_t index, weights_visitor *vi
     visit_linears(&at, packed ? NULL : family->query, qkv, 1, bare, query, hidden);
     visit_linears(&at, packed ? NULL : family->key, qkv + 1, 1, bare, key, hidden);
     visit_linears(&at, packed ? NULL : family->value, qkv + 2, 1, bare, key, hidden);
+    bare = family->bare & BARE_ATTENTION_OUTPUT;
     visit_linears(&at, family->attention_output, &(struct linear *){&layer->attention_output}, 1, bare, hidden, query);
     visit_norm(&at, family->attention_added_norm, &layer->attention_added_norm, true, hidden);
     visit_norm(&at, family->output_added_norm, &layer->output_added_norm, true, hidden);
@@ -327,6 +328,9 @@ void weights_visit(struct model *model, weights_visitor *visit, void *context)
     visit_embeddings(context, visit, family->position, &model->position_embeddings, model->positions, model->hidden);
     visit_embeddings(context, visit, family->token_type, &model->type_embeddings, model->token_types, model->hidden);
     visit_embeddings(context, visit, family->relative_bias, &model->relative_bias, RELATIVE_BUCKETS, model->heads);
+    bool own_head = model->generates && !model->tied_head;
+    visit_embeddings(context, visit, own_head ? family->lm_head : NULL, &model->lm_head, model->vocabulary,
+                     model->hidden);
     struct visit at = {visit, context, ""};
     visit_norm(&at, family->embedding_norm, &model->embedding_norm, family->bare & BARE_NORM, model->hidden);
     snprintf(at.prefix, sizeof at.prefix, "%s0.", family->layer);
@@ -546,13 +550,23 @@ enum status model_read_positions(const struct model *model, float *to, struct er
     return STATUS_OK;
 }
 
+/* Divides a turn by Llama 3's rule. Source: _compute_llama3_parameters of transformers 5.23. */
+static double divide_by_turns(const struct rotary *rotary, double turn)
+{
+    double fits = rotary->original * turn / (2 * M_PI);
+    double kept = (fits - rotary->low_turns) / (rotary->high_turns - rotary->low_turns);
+    kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
+    return (1 - kept) * turn / rotary->divisor + kept * turn;
+}
+
 /* Source: Su et al. 2021 (RoFormer), section 3.2.2. */
 void model_read_rotary(const struct model *model, bool local, float *to)
 {
     const struct rotary *rotary = &model->rotary[local];
     uint32_t half = model_head_dim(model) / 2;
     for (uint32_t i = 0; i < half; i++) {
-        double turn = pow(rotary->base, -(double)i / half) / rotary->divisor;
+        double turn = pow(rotary->base, -(double)i / half);
+        turn = rotary->original > 0 ? divide_by_turns(rotary, turn) : turn / rotary->divisor;
         for (size_t t = 0; t < model->max_tokens; t++) {
             to[2 * half * t + i] = (float)cos((double)t * turn);
             to[2 * half * t + half + i] = (float)sin((double)t * turn);

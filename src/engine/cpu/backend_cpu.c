@@ -386,8 +386,9 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     uint32_t width = weights->backend.model->hidden, rows = model_text_rows(weights->backend.model);
     bool first_norm = weights->backend.model->first_norm;
     workspace->pass = pass;
-    workspace->helped = workspace->parallel &&
-                        parallel_for_enter(workspace->parallel, pass->rows == 1 || pass->extent <= HELPED_TOKENS);
+    workspace->helped =
+        workspace->parallel &&
+        parallel_for_enter(workspace->parallel, pass->rows == 1 || pass->extent <= HELPED_TOKENS || pass->blocks);
     for (uint32_t r = 0; r < pass->rows; r++) {
         size_t at = pass->start[r] - pass->origin;
         uint32_t second = pass->second && pass->second[r] > 0 ? pass->second[r] : UINT32_MAX;
@@ -520,4 +521,5 @@ const struct backend_ops backend_cpu = {
     .pool = cpu_pool,
     .submit = cpu_submit,
     .wait = cpu_wait,
+    .decoder = &decoder_cpu,
 };

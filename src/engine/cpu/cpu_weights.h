@@ -34,7 +34,9 @@ struct cpu_weights {
     float *relative_bias; /* [heads, 2 * max_tokens - 1], or NULL: none */
     float word_scale;
     struct norm_weights embedding_norm;
-    struct cpu_layer *layers; /* [layer_count] */
+    struct cpu_layer *layers;  /* [layer_count] */
+    struct cpu_linear lm_head; /* of a model that generates; no outputs: none */
+    void *lm_head_memory;
     /* In a trial of int8 each product of a layer in `kind` and in int8, of which one is in linear[]; else NULL. */
     struct gemm_weight (*both)[ENGINE_PRODUCTS][2];
     char *packed; /* the memory that holds the packed weights */

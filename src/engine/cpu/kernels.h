@@ -13,6 +13,9 @@
 
 #include "model/model.h"
 
+/* Keys in a block, a multiple of every vector's width; DECODER_BLOCK. */
+enum { KEY_BLOCK = 16 };
+
 /* The outputs of a gated product alternate: GATE_WIDTH to be activated, then as many to multiply them by. */
 enum { GATE_WIDTH = 16 };
 
@@ -50,6 +53,33 @@ struct attention_job {
     float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
 };
 
+/* The queries, keys or values of a token's heads: bias is added, they are normalised, turned and scaled. */
+struct head_rows {
+    uint32_t heads, head_dim;
+    const float *from;               /* [heads, head_dim] */
+    const uint16_t *from16;          /* replaces `from` and bias: in bf16 with bias */
+    const float *bias;               /* [heads, head_dim] */
+    const struct norm_weights *norm; /* NULL: none */
+    const float *rotary;             /* [head_dim] of model_read_rotary; NULL: not turned */
+    float scale;
+    float *to; /* [heads, head_dim] */
+};
+
+/* The attention of one token to keys and values in blocks, for the heads of queries that share a head of keys. In a
+ * block of this head there are KEY_BLOCK keys, transposed: [head_dim, KEY_BLOCK], then at `values` as many values:
+ * [KEY_BLOCK, head_dim]. Blocks are visited in the order of positions, so the arithmetic depends on nothing else. */
+struct block_attention {
+    uint32_t heads, head_dim;
+    const float *query; /* [heads, head_dim], turned and scaled */
+    const float *pool;  /* this head's keys in block 0 */
+    size_t stride;      /* floats from a block to the next */
+    size_t values;
+    const uint32_t *blocks;
+    uint32_t first, last;       /* the positions that it attends to, both included */
+    float *sums;                /* [heads, head_dim], scratch */
+    struct activations context; /* [heads, head_dim]: exactly one of the two is written */
+};
+
 /* The relative bias of a query and the first key. */
 static inline const float *attention_bias(const struct attention_job *job, uint32_t head, uint32_t query)
 {
@@ -84,6 +114,10 @@ struct kernels {
 
     /* context = softmax(queries keys^T * scale [+ relative_bias]) values, per head, in f32. */
     void (*attention)(const struct attention_job *job);
+
+    /* Prepares a token's queries, keys or values; a turned query or key has the bits that `attention` gives it. */
+    void (*take_heads)(const struct head_rows *rows);
+    void (*attend_blocks)(const struct block_attention *job);
 
     /* The floats of scratch for a sequence of up to `length` tokens. */
     size_t (*attention_scratch)(uint32_t length, uint32_t head_dim);

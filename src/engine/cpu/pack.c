@@ -321,6 +321,41 @@ static enum status keep_layers(struct cpu_weights *weights, bool int8, const str
     return STATUS_OK;
 }
 
+/* Packs lm_head some outputs at a time: it is often the largest weight of a model. On a processor with tiles it is
+ * computed by pairs instead, because its outputs need not be whole tiles. */
+static enum status keep_lm_head(struct cpu_weights *weights, struct err *err)
+{
+    enum { SOME = 32 * GEMM_MULTIPLE };
+    const struct model *model = weights->backend.model;
+    const struct tensor *from = model->tied_head ? &model->word_embeddings : &model->lm_head;
+    uint32_t outputs = model->vocabulary, inputs = model->hidden;
+    enum gemm_kind kind = weights->kind == GEMM_BF16 ? GEMM_BF16_DOT : weights->kind;
+    if (from->elements != (size_t)outputs * inputs) {
+        return err_set(err, STATUS_UNSUPPORTED, "lm_head does not fit the model's sizes");
+    }
+    size_t bytes = gemm_weight_bytes(kind, outputs, inputs);
+    float *plain = malloc((size_t)SOME * inputs * sizeof *plain);
+    weights->lm_head_memory = memory_aligned(bytes);
+    if (!plain || !weights->lm_head_memory) {
+        free(plain);
+        return no_memory(from->elements, err);
+    }
+    for (uint32_t first = 0; first < outputs; first += SOME) {
+        uint32_t some = outputs - first < SOME ? outputs - first : SOME;
+        char *to = (char *)weights->lm_head_memory + gemm_weight_bytes(kind, first, inputs);
+        struct gemm_weight part;
+        tensor_read_f32(from, (size_t)first * inputs, (size_t)some * inputs, plain);
+        gemm_pack(weights->set, kind, some, inputs, plain, false, to, &part);
+    }
+    free(plain);
+    weights->lm_head.kind = kind;
+    weights->lm_head.weight =
+        (struct gemm_weight){.outputs = outputs, .inputs = inputs, .plain = weights->lm_head_memory};
+    weights->bytes += bytes;
+    if (!model->tied_head) { release_copied(weights, from); }
+    return STATUS_OK;
+}
+
 /* True if attention in int16 can compute the model. */
 static bool attends_plainly(const struct model *model)
 {
@@ -369,6 +404,9 @@ static enum status fill_weights(struct cpu_weights *weights, const struct model 
     bool rounds = int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
     weights->qkv_half =
         weights->kind == GEMM_BF16 || (rounds && even && attends_plainly(model) && weights->set->int8->attention16);
+    if (model->generates) {
+        TRY(keep_lm_head(weights, err));
+    } /* before the embeddings, which it may share, are released */
     TRY(keep_embeddings(weights, precision, err));
     TRY(keep_relative_bias(weights, model, err));
     TRY(keep_rotary(weights, model, err));
@@ -420,6 +458,7 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->relative_bias);
     free(weights->rotary[0]);
     free(weights->rotary[1]);
+    free(weights->lm_head_memory);
     free(weights->packed);
     free(weights->both);
     free(weights->word);

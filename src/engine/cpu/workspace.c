@@ -23,9 +23,10 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
     return sizeof(float) * larger_of(floats, attention16_scratch(longest, head_dim));
 }
 
-static size_t longest_pass(const struct cpu_weights *weights)
+static size_t longest_pass(const struct backend_workspace *workspace)
 {
-    return larger_of(PASS_TOKENS, weights->backend.model->max_tokens);
+    size_t longest = larger_of(PASS_TOKENS, workspace->weights->backend.model->max_tokens);
+    return workspace->tokens > 0 ? workspace->tokens : longest;
 }
 
 /* Lays out the helpers' own buffers, as lay_out does. */
@@ -34,7 +35,7 @@ static size_t lay_out_helpers(struct backend_workspace *workspace, unsigned thre
     const struct cpu_weights *weights = workspace->weights;
     size_t used = 0;
     for (unsigned thread = 1; thread < threads; thread++) {
-        workspace->thread[thread].scratch = memory_part(block, &used, scratch_bytes(weights, longest_pass(weights)));
+        workspace->thread[thread].scratch = memory_part(block, &used, scratch_bytes(weights, longest_pass(workspace)));
     }
     return used;
 }
@@ -71,7 +72,7 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
 {
     const struct cpu_weights *weights = workspace->weights;
     const struct model *model = weights->backend.model;
-    size_t longest = longest_pass(weights), rows = longest + GEMM_ROWS_BEHIND, used = 0;
+    size_t longest = longest_pass(workspace), rows = longest + GEMM_ROWS_BEHIND, used = 0;
     size_t query = model_query_width(model), qkv = query + 2 * (size_t)model_key_width(model);
     size_t hidden = rows * model->hidden, wide = rows * larger_of(qkv, model->intermediate_size);
 
@@ -101,6 +102,7 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
 void cpu_workspace_close(struct backend_workspace *workspace)
 {
     if (!workspace) { return; }
+    cpu_decoder_close(workspace->decoder);
     memory_unmap(workspace->helpers_memory, workspace->helpers_bytes);
     memory_unmap(workspace->memory, workspace->bytes);
     free(workspace);
@@ -114,12 +116,14 @@ static enum status make_room(size_t bytes, void **out, struct err *err)
     return *out ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace (%zu bytes)", bytes);
 }
 
-enum status cpu_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
+enum status cpu_workspace_open_for(struct backend *backend, uint32_t tokens, struct backend_workspace **out,
+                                   struct err *err)
 {
     struct cpu_weights *weights = (struct cpu_weights *)backend;
     struct backend_workspace *workspace = calloc(1, sizeof *workspace);
     if (!workspace) { return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace"); }
     workspace->weights = weights;
+    workspace->tokens = tokens;
     workspace->threads = 1;
     workspace->bytes = lay_out(workspace, NULL);
     enum status status = make_room(workspace->bytes, &workspace->memory, err);
@@ -130,6 +134,11 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
     lay_out(workspace, workspace->memory);
     *out = workspace;
     return STATUS_OK;
+}
+
+enum status cpu_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
+{
+    return cpu_workspace_open_for(backend, 0, out, err);
 }
 
 /* If it fails, the workspace has no helpers. */

@@ -13,6 +13,8 @@ enum { PASS_TOKENS = 512 };
 /* Helpers take part in passes of up to this many tokens, and of one text alone. */
 enum { HELPED_TOKENS = 256 };
 
+struct cpu_decoder;
+
 /* The private memory of each thread. */
 struct cpu_thread {
     float *scratch; /* attention's */
@@ -34,6 +36,9 @@ struct backend_workspace {
     struct scaled_rows integers; /* [rows, longest input]: the next product's input, if that is int16 or split */
     struct scaled_rows int8;     /* the same, if it is in int8 */
 
+    uint32_t tokens;             /* the most in a pass; 0: PASS_TOKENS, or one longer row */
+    struct cpu_decoder *decoder; /* of a decoder's workspace; decoder_cpu.c */
+
     struct parallel_for *parallel; /* NULL: no helpers */
     bool helped;                   /* in the current or last pass */
     unsigned threads;
@@ -42,11 +47,19 @@ struct backend_workspace {
     struct cpu_thread thread[PARALLEL_THREADS_MAX];
 };
 
+/* workspace_open for passes of up to `tokens` tokens. */
+MUST_CHECK enum status cpu_workspace_open_for(struct backend *backend, uint32_t tokens, struct backend_workspace **out,
+                                              struct err *err);
+
 /* The ops workspace_open, workspace_join and workspace_close of struct backend_ops. */
 MUST_CHECK enum status cpu_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err);
 MUST_CHECK enum status cpu_workspace_join(struct backend_workspace *workspace, struct parallel_for *parallel,
                                           struct err *err);
 void cpu_workspace_close(struct backend_workspace *workspace);
+
+/* Frees a decoder's part of a workspace; NULL is allowed. For cpu_workspace_close. */
+void cpu_decoder_close(struct cpu_decoder *decoder);
+extern const struct decoder_ops decoder_cpu;
 
 /* A row of `hidden`, and of `hidden16` if there is one. */
 static inline struct activations cpu_hidden_row(const struct backend_workspace *workspace, size_t row)
