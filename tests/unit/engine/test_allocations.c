@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "engine/cpu/parallel_for.h"
+#include "engine/decoder.h"
 #include "engine/engine.h"
 #include "memory_model.h"
 
@@ -106,4 +107,33 @@ TEST(batches_allocate_nothing)
         assert_int_equal(run_batches(all[i], ROWS, 1), 0);
         assert_int_equal(run_batches(all[i], FEW_ROWS, 3), 0);
     }
+}
+
+TEST(steps_of_a_decoder_allocate_nothing)
+{
+    const struct memory_shape shape = {200, 160, 64, 2, 4, 128, .modern = true, .key_heads = 2, .head_dim = 32};
+    struct model *model = memory_model(shape, 5);
+    struct engine_options options = {.backend = "cpu", .precision = PRECISION_BF16};
+    struct engine *engine;
+    struct decoder *decoder;
+    struct parallel_for *parallel;
+    struct err err;
+    model->generates = model->tied_head = true;
+    assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
+    assert_int_equal(decoder_open(engine, &(struct decoder_options){.blocks = 8}, &decoder, &err), STATUS_OK);
+    assert_int_equal(parallel_for_open(3, &parallel, &err), STATUS_OK);
+    assert_int_equal(decoder_join(decoder, parallel, &err), STATUS_OK);
+    int32_t ids[40] = {0};
+    uint32_t first[] = {0, 1, 2}, second[] = {3, 4, 5};
+    for (uint32_t i = 0; i < WARM + BATCHES; i++) {
+        float *logits;
+        struct decoder_row rows[] = {{ids, 40, 0, first, true}, {ids, 1, i, second, true}};
+        if (i == WARM) { atomic_store(&calls, 0); }
+        assert_int_equal(decoder_step(decoder, rows, 2, &logits, &err), STATUS_OK);
+    }
+    assert_int_equal(atomic_load(&calls), 0);
+    decoder_close(decoder);
+    parallel_for_close(parallel);
+    engine_close(engine);
+    memory_model_free(model);
 }
