@@ -684,6 +684,18 @@ enum status tokenizer_encode_whole(const struct tokenizer *tokenizer, const char
     return STATUS_OK;
 }
 
+size_t tokenizer_find_special(const struct tokenizer *tokenizer, const char *text, size_t length)
+{
+    size_t first = length;
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        const struct added_token *token = &tokenizer->added[i];
+        if (!token->special || token->length == 0 || length == 0) { continue; }
+        const char *at = memmem(text, length, token->content, token->length);
+        if (at && (size_t)(at - text) < first) { first = (size_t)(at - text); }
+    }
+    return first;
+}
+
 size_t tokenizer_pair_bound(const struct tokenizer *tokenizer, uint32_t query_count, size_t bytes)
 {
     return bound_of_text(tokenizer, bytes) + query_count + count_specials(tokenizer->specials.pair, 3);

@@ -82,6 +82,9 @@ void tokenizer_stream_end(struct tokenizer_stream *stream, struct buffer *text);
 /* Frees it. NULL is allowed. */
 void tokenizer_stream_close(struct tokenizer_stream *stream);
 
+/* Finds the first place at which a text has the name of a special token; `length` if there is none. */
+size_t tokenizer_find_special(const struct tokenizer *tokenizer, const char *text, size_t length);
+
 /* Its model as tokenizer.json names it: "WordPiece", "Unigram", "BPE". */
 const char *tokenizer_type(const struct tokenizer *tokenizer);
 
