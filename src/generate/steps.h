@@ -35,8 +35,8 @@ enum steps_policy {
 
 struct steps_options {
     enum steps_policy policy;
-    uint32_t step_tokens, step_rows; /* the most of one step, at least 1 */
-    uint32_t chunk_tokens;           /* the most of one sequence in a step; 0: no such limit */
+    uint32_t step_tokens, step_rows; /* limits of one step, at least 1 */
+    uint32_t chunk_tokens;           /* limit of one sequence in a step; 0: none */
     /* False: a sequence begins when the pool has blocks for all tokens that it may ever have. True: when the pool has
      * them for its known tokens; if blocks run out later, a sequence that comes after all others loses its own. */
     bool optimistic;
@@ -65,7 +65,7 @@ struct sequence {
 struct step_row {
     struct sequence *sequence;
     uint32_t count;
-    bool logits; /* these are the last known ones: another token is to be drawn */
+    bool logits; /* these are the last known ones: another token will be drawn */
 };
 
 /* Makes an empty scheduler for a pool, which must outlive it. Owns: the caller ends it with steps_close. Errors:

@@ -151,7 +151,7 @@ const char *chat_format(const struct chat *chat)
     return chat->format->name;
 }
 
-/* Encodes what was put since the last time. */
+/* Encodes the text that was put since the last time. */
 static void encode_rest(struct prompt *prompt)
 {
     int32_t *ids = NULL;

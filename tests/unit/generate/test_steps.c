@@ -13,7 +13,7 @@ struct guest {
     struct sequence sequence;
     int32_t ids[LONGEST];
     uint32_t numbers[LONGEST / BLOCK_TOKENS + 1];
-    uint32_t length;    /* it ends by itself when it has drawn so many */
+    uint32_t length;    /* it ends by itself when it has drawn this many */
     uint32_t first_row; /* the step in which it first had one */
     bool added, ended;
 };

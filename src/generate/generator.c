@@ -1,0 +1,221 @@
+#include "generate/generator.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/decoder.h"
+#include "tokenizer/tokenizer.h"
+
+_Static_assert((int)BLOCK_TOKENS == (int)DECODER_BLOCK, "the pool's blocks are the decoder's");
+
+struct generator {
+    const struct model *model;
+    struct decoder *decoder;
+    struct blocks *blocks;
+    struct steps *steps;
+    struct sampler *sampler;
+    struct decoder_row *rows; /* [step_rows] */
+};
+
+const char *finish_reason_name(enum finish_reason reason)
+{
+    static const char *const names[] = {"", "stop", "length", "error"};
+    return names[reason];
+}
+
+static enum status open_parts(struct generator *generator, struct engine *engine,
+                              const struct generator_options *options, struct err *err)
+{
+    struct steps_options steps = options->steps;
+    if (steps.step_tokens == 0) { steps.step_tokens = decoder_step_tokens(engine); }
+    if (steps.step_rows == 0) { steps.step_rows = GENERATOR_ROWS; }
+    if (steps.step_rows > steps.step_tokens) { steps.step_rows = steps.step_tokens; }
+    struct decoder_options decoder = {options->blocks, steps.step_tokens, steps.step_rows};
+    generator->rows = calloc(steps.step_rows, sizeof *generator->rows);
+    if (!generator->rows) { return err_set(err, STATUS_NO_MEMORY, "no memory for steps of %u rows", steps.step_rows); }
+    TRY(decoder_open(engine, &decoder, &generator->decoder, err));
+    TRY(blocks_open(options->blocks, &generator->blocks, err));
+    TRY(steps_open(&steps, generator->blocks, &generator->steps, err));
+    return sampler_open(generator->model->vocabulary, &generator->sampler, err);
+}
+
+enum status generator_open(struct engine *engine, const struct model *model, const struct generator_options *options,
+                           struct generator **out, struct err *err)
+{
+    *out = NULL;
+    struct generator *generator = calloc(1, sizeof *generator);
+    if (!generator) { return err_set(err, STATUS_NO_MEMORY, "no memory for a generator"); }
+    generator->model = model;
+    enum status status = open_parts(generator, engine, options, err);
+    if (status == STATUS_OK) {
+        *out = generator;
+    } else {
+        generator_close(generator);
+    }
+    return status;
+}
+
+void generator_close(struct generator *generator)
+{
+    if (!generator) { return; }
+    sampler_close(generator->sampler);
+    steps_close(generator->steps);
+    blocks_close(generator->blocks);
+    decoder_close(generator->decoder);
+    free(generator->rows);
+    free(generator);
+}
+
+enum status generator_join(struct generator *generator, struct parallel_for *parallel, struct err *err)
+{
+    return decoder_join(generator->decoder, parallel, err);
+}
+
+uint32_t generator_running(const struct generator *generator)
+{
+    return steps_count(generator->steps);
+}
+
+static enum status check_prompt(const struct model *model, const struct generate_request *request, struct err *err)
+{
+    if (request->prompt_tokens == 0) { return err_set(err, STATUS_BAD_INPUT, "the prompt has no tokens"); }
+    if (request->prompt_tokens >= model->max_tokens) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "the prompt has %u tokens, and the model takes %u with those that it writes",
+                       request->prompt_tokens, model->max_tokens);
+    }
+    for (uint32_t i = 0; i < request->prompt_tokens; i++) {
+        if (request->prompt[i] < 0 || (uint32_t)request->prompt[i] >= model->vocabulary) {
+            return err_set(err, STATUS_BAD_INPUT, "token id %d is not among the %u of the model", request->prompt[i],
+                           model->vocabulary);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status begin_generation(struct generator *generator, const struct generate_request *request,
+                                    struct generation *generation, struct err *err)
+{
+    struct sequence *sequence = &generation->sequence;
+    uint32_t left = generator->model->max_tokens - request->prompt_tokens;
+    sequence->prompt = request->prompt_tokens;
+    sequence->max_tokens = request->max_tokens < left ? request->max_tokens : left;
+    sequence->class = request->class;
+    sequence->deadline_ns = request->deadline_ns;
+    uint32_t most = sequence->prompt + sequence->max_tokens;
+    sequence->ids = malloc(most * sizeof *sequence->ids);
+    sequence->table.blocks = malloc(blocks_for(most) * sizeof *sequence->table.blocks);
+    if (!sequence->ids || !sequence->table.blocks) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %u tokens", most);
+    }
+    memcpy(sequence->ids, request->prompt, request->prompt_tokens * sizeof *sequence->ids);
+    generation->sampling = request->sampling;
+    generation->out = (struct text_out){.stops = request->stops, .stop_count = request->stop_count};
+    TRY(tokenizer_stream_open(generator->model->tokenizer, false, request->inside, &generation->stream, err));
+    return steps_add(generator->steps, sequence, err);
+}
+
+static void free_generation(struct generation *generation)
+{
+    tokenizer_stream_close(generation->stream);
+    buffer_free(&generation->out.text);
+    free(generation->sequence.ids);
+    free(generation->sequence.table.blocks);
+    free(generation);
+}
+
+enum status generator_add(struct generator *generator, const struct generate_request *request, struct generation **out,
+                          struct err *err)
+{
+    *out = NULL;
+    TRY(check_prompt(generator->model, request, err));
+    struct generation *generation = calloc(1, sizeof *generation);
+    if (!generation) { return err_set(err, STATUS_NO_MEMORY, "no memory for a generation"); }
+    enum status status = begin_generation(generator, request, generation, err);
+    if (status == STATUS_OK) {
+        *out = generation;
+    } else {
+        free_generation(generation);
+    }
+    return status;
+}
+
+void generation_end(struct generator *generator, struct generation *generation)
+{
+    if (!generation) { return; }
+    if (generation->finish == FINISH_NONE) { steps_end(generator->steps, &generation->sequence, SEQUENCE_FAILED); }
+    free_generation(generation);
+}
+
+/* Ends a generation, whose text is then complete. */
+static void finish_generation(struct generator *generator, struct generation *generation, enum finish_reason reason)
+{
+    if (!generation->out.stopped) {
+        tokenizer_stream_end(generation->stream, &generation->out.text);
+        text_out_check(&generation->out, true);
+    }
+    if (reason != FINISH_ERROR && !buffer_ok(&generation->out.text)) {
+        err_set(&generation->err, STATUS_NO_MEMORY, "no memory for the text");
+        reason = FINISH_ERROR;
+    }
+    if (reason == FINISH_LENGTH && generation->out.stopped) { reason = FINISH_STOP; }
+    generation->finish = reason;
+    steps_end(generator->steps, &generation->sequence, reason == FINISH_ERROR ? SEQUENCE_FAILED : SEQUENCE_FINISHED);
+}
+
+/* True if the model ends a text with this token. */
+static bool is_end(const struct model *model, int32_t id)
+{
+    for (uint32_t i = 0; i < model->end_id_count; i++) {
+        if (model->end_ids[i] == id) { return true; }
+    }
+    return false;
+}
+
+static void draw_token(struct generator *generator, struct generation *generation, float *logits)
+{
+    struct sequence *sequence = &generation->sequence;
+    int32_t id;
+    if (sampler_draw(generator->sampler, &generation->sampling, logits, sequence->ids, sequence->count, &id,
+                     &generation->err) != STATUS_OK) {
+        finish_generation(generator, generation, FINISH_ERROR);
+        return;
+    }
+    steps_append(sequence, id);
+    if (is_end(generator->model, id)) {
+        finish_generation(generator, generation, FINISH_STOP);
+        return;
+    }
+    tokenizer_stream_put(generation->stream, id, &generation->out.text);
+    text_out_check(&generation->out, false);
+    if (generation->out.stopped) {
+        finish_generation(generator, generation, FINISH_STOP);
+    } else if (sequence->count == sequence->prompt + sequence->max_tokens || !buffer_ok(&generation->out.text)) {
+        finish_generation(generator, generation, FINISH_LENGTH);
+    }
+}
+
+enum status generator_step(struct generator *generator, struct err *err)
+{
+    const struct step_row *rows;
+    uint32_t count = steps_plan(generator->steps, &rows);
+    if (count == 0) { return STATUS_OK; }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sequence *sequence = rows[i].sequence;
+        generator->rows[i] = (struct decoder_row){.ids = sequence->ids + sequence->computed,
+                                                  .count = rows[i].count,
+                                                  .position = sequence->computed,
+                                                  .blocks = sequence->table.blocks,
+                                                  .logits = rows[i].logits};
+    }
+    float *logits;
+    TRY(decoder_step(generator->decoder, generator->rows, count, &logits, err));
+    steps_done(generator->steps);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!rows[i].logits) { continue; }
+        draw_token(generator, (struct generation *)(void *)rows[i].sequence, logits);
+        logits += generator->model->vocabulary;
+    }
+    return STATUS_OK;
+}

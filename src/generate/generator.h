@@ -1,0 +1,83 @@
+/* Writes texts: joins the scheduler, a decoder, the sampler and the tokenizer.
+ *
+ * A generation is one text to write. Many run at once; each gets the same tokens alone or beside any others, whatever
+ * the sizes of steps and of the pool (CPU backend). A generation that fails does so alone. Thread: one at a time. */
+#ifndef GENERATE_GENERATOR_H
+#define GENERATE_GENERATOR_H
+
+#include "engine/engine.h"
+#include "generate/sampler.h"
+#include "generate/steps.h"
+#include "generate/text_out.h"
+
+struct generator;
+
+/* The rows of a step unless an option says otherwise: a CPU gains nothing from more. */
+enum { GENERATOR_ROWS = 32 };
+
+struct generator_options {
+    uint32_t blocks;            /* of the pool of keys and values, at least 1 */
+    struct steps_options steps; /* sizes of 0: decoder_step_tokens, GENERATOR_ROWS */
+};
+
+/* A text to write. */
+struct generate_request {
+    const int32_t *prompt; /* [prompt_tokens] ids, at least one */
+    uint32_t prompt_tokens;
+    uint32_t max_tokens; /* the most tokens to write, at least 1; fewer if the model has no positions for so many */
+    struct sampling sampling;
+    const char *const *stops; /* [stop_count], none empty; they must outlive the generation */
+    unsigned stop_count;
+    bool inside; /* the text goes on where the prompt ends, so a blank before its first word stays */
+    uint32_t class;
+    uint64_t deadline_ns; /* as in struct sequence */
+};
+
+enum finish_reason {
+    FINISH_NONE,   /* it is not finished */
+    FINISH_STOP,   /* the model ended the text, or a stop string did */
+    FINISH_LENGTH, /* max_tokens, or the model's last position */
+    FINISH_ERROR,
+};
+
+/* "stop", "length", "error"; "" for FINISH_NONE. */
+const char *finish_reason_name(enum finish_reason reason);
+
+/* Read-only for all but generator.c. */
+struct generation {
+    struct sequence sequence; /* its ids from `prompt` up to `count` were written, with the one that ended the text */
+    struct text_out out;      /* the text, without special tokens */
+    enum finish_reason finish;
+    struct err err; /* if it is FINISH_ERROR */
+    struct sampling sampling;
+    struct tokenizer_stream *stream;
+};
+
+/* Opens a generator on an engine whose model was opened with model_options.generate. Owns: the caller ends it with
+ * generator_close, after its generations and before the engine. Errors: as decoder_open, STATUS_NO_MEMORY. */
+MUST_CHECK enum status generator_open(struct engine *engine, const struct model *model,
+                                      const struct generator_options *options, struct generator **out, struct err *err);
+
+/* Closes it. NULL is allowed. */
+void generator_close(struct generator *generator);
+
+/* As decoder_join. */
+MUST_CHECK enum status generator_join(struct generator *generator, struct parallel_for *parallel, struct err *err);
+
+/* Begins a generation. Owns: the caller ends it with generation_end. Errors: STATUS_BAD_INPUT (the prompt is too long
+ * for the model, or with what is to be written for the pool; an id is no token), STATUS_UNSUPPORTED (as
+ * tokenizer_decode), STATUS_NO_MEMORY. */
+MUST_CHECK enum status generator_add(struct generator *generator, const struct generate_request *request,
+                                     struct generation **out, struct err *err);
+
+/* Runs one step for those generations that are not finished, if there are any, and sets `finish` of those that are
+ * then. Errors: as decoder_step; the generator cannot go on. */
+MUST_CHECK enum status generator_step(struct generator *generator, struct err *err);
+
+/* The generations that are not finished. */
+uint32_t generator_running(const struct generator *generator);
+
+/* Frees a generation, finished or not. NULL is allowed. */
+void generation_end(struct generator *generator, struct generation *generation);
+
+#endif
