@@ -22,8 +22,8 @@
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* may differ per queue */
 #define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_ENGINE | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
 #define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR | FOR_BULK | FOR_GATEWAY)
-#define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_ENGINE)
-#define EVERYONE (REDIS_USERS | MODEL_USERS)
+#define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_ENGINE | FOR_GENERATE)
+#define EVERYONE (REDIS_USERS | MODEL_USERS | FOR_GENERATE)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", "int8_all", NULL};
 /* In the order of enum pooling. */
@@ -600,13 +600,16 @@ enum status config_address(const struct config *config, struct address *out, str
     return status;
 }
 
-static enum status open_model(const struct config *config, bool classifier, struct model **out, struct err *err)
+/* `options` has the kind of model; what an encoder may have in addition is as configured. */
+static enum status open_model(const struct config *config, struct model_options options, struct model **out,
+                              struct err *err)
 {
-    struct model_options options = {.pooling = (enum pooling)config->pooling,
-                                    .max_tokens = (uint32_t)config->max_tokens,
-                                    .prompt = config->prompt,
-                                    .prefix = config->prefix,
-                                    .classifier = classifier};
+    if (!options.generate) {
+        options.pooling = (enum pooling)config->pooling;
+        options.max_tokens = (uint32_t)config->max_tokens;
+        options.prompt = config->prompt;
+        options.prefix = config->prefix;
+    }
     if (access(config->model, F_OK) != 0) {
         const char *name = config->model, *slash = strchr(name, '/');
         if (errno == ENOENT && slash && slash != name && name[0] != '.' && !strchr(slash + 1, '/')) {
@@ -622,12 +625,17 @@ static enum status open_model(const struct config *config, bool classifier, stru
 
 enum status config_model(const struct config *config, struct model **out, struct err *err)
 {
-    return open_model(config, false, out, err);
+    return open_model(config, (struct model_options){0}, out, err);
 }
 
 enum status config_any_model(const struct config *config, struct model **out, struct err *err)
 {
-    return open_model(config, true, out, err);
+    return open_model(config, (struct model_options){.classifier = true}, out, err);
+}
+
+enum status config_generator(const struct config *config, struct model **out, struct err *err)
+{
+    return open_model(config, (struct model_options){.generate = true}, out, err);
 }
 
 unsigned config_threads(const struct config *config)

@@ -23,6 +23,7 @@ enum command_bit {
     FOR_BULK = 512,    /* embed through a queue */
     FOR_ENGINE = 1024, /* the engine alone: bench engine, classify, rerank, model */
     FOR_GATEWAY = 2048,
+    FOR_GENERATE = 4096,
 };
 
 /* The source of a value. A higher source wins, whatever the order of loading. */
@@ -121,6 +122,9 @@ MUST_CHECK enum status config_model(const struct config *config, struct model **
 
 /* config_model, but a sequence-classification model opens with its head, too. */
 MUST_CHECK enum status config_any_model(const struct config *config, struct model **out, struct err *err);
+
+/* config_model, but it opens a language model, to generate text. */
+MUST_CHECK enum status config_generator(const struct config *config, struct model **out, struct err *err);
 
 /* The number of compute threads of a CPU: as configured, else the CPUs that this process may use. */
 unsigned config_threads(const struct config *config);
