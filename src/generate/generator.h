@@ -24,7 +24,7 @@ struct generator_options {
 struct generate_request {
     const int32_t *prompt; /* [prompt_tokens] ids, at least one */
     uint32_t prompt_tokens;
-    uint32_t max_tokens; /* the most tokens to write, at least 1; fewer if the model has no positions for so many */
+    uint32_t max_tokens; /* the most tokens to write, at least 1; fewer if the model has too few positions */
     struct sampling sampling;
     const char *const *stops; /* [stop_count], none empty; they must outlive the generation */
     unsigned stop_count;
@@ -65,7 +65,7 @@ void generator_close(struct generator *generator);
 MUST_CHECK enum status generator_join(struct generator *generator, struct parallel_for *parallel, struct err *err);
 
 /* Begins a generation. Owns: the caller ends it with generation_end. Errors: STATUS_BAD_INPUT (the prompt is too long
- * for the model, or with what is to be written for the pool; an id is no token), STATUS_UNSUPPORTED (as
+ * for the model, or or, with max_tokens, for the pool; an id is no token), STATUS_UNSUPPORTED (as
  * tokenizer_decode), STATUS_NO_MEMORY. */
 MUST_CHECK enum status generator_add(struct generator *generator, const struct generate_request *request,
                                      struct generation **out, struct err *err);

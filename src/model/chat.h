@@ -1,7 +1,7 @@
 /* How the messages of a chat become the prompt that a model was trained on.
  *
- * The files of a model hold a program for that, its chat_template. It is not run: marks in it tell which of a few known
- * formats it writes, and the format is written here. */
+ * The files of a model hold a program for that, its chat_template. It is not run: marks in it show which of a few known
+ * formats it writes, and this file writes that format. */
 #ifndef MODEL_CHAT_H
 #define MODEL_CHAT_H
 
