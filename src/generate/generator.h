@@ -65,7 +65,7 @@ void generator_close(struct generator *generator);
 MUST_CHECK enum status generator_join(struct generator *generator, struct parallel_for *parallel, struct err *err);
 
 /* Begins a generation. Owns: the caller ends it with generation_end. Errors: STATUS_BAD_INPUT (the prompt is too long
- * for the model, or or, with max_tokens, for the pool; an id is no token), STATUS_UNSUPPORTED (as
+ * for the model or, with max_tokens, for the pool; an id is no token), STATUS_UNSUPPORTED (as
  * tokenizer_decode), STATUS_NO_MEMORY. */
 MUST_CHECK enum status generator_add(struct generator *generator, const struct generate_request *request,
                                      struct generation **out, struct err *err);
