@@ -1,6 +1,5 @@
 #include "batch/api.h"
 
-#include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -8,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,15 +51,9 @@ struct batches {
 
 /* --- Answers. Thread: the calls'. --- */
 
-static void answer_fault(struct ask *ask, const struct fault *fault)
-{
-    ask->reply.body.length = 0;
-    ask->reply.status = fault->status;
-    dialect_render_fault(NULL, fault, &ask->reply.body);
-}
-
+/* Returns false, for the callers' own return. */
 PRINTF_LIKE(4, 5)
-static void refuse(struct ask *ask, enum fault_kind kind, const char *param, const char *format, ...)
+static bool refuse(struct http_reply *reply, enum fault_kind kind, const char *param, const char *format, ...)
 {
     struct fault fault;
     char message[400];
@@ -69,19 +62,22 @@ static void refuse(struct ask *ask, enum fault_kind kind, const char *param, con
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     fault_set(&fault, NULL, kind, param, "%s", message);
-    answer_fault(ask, &fault);
+    reply->body.length = 0;
+    reply->status = fault.status;
+    fault_put_headers(&fault, &reply->headers);
+    dialect_render_fault(NULL, &fault, &reply->body);
+    return false;
 }
 
-/* Answers with what went wrong here, in which the log has the details. */
-static void answer_trouble(struct ask *ask, const struct err *err)
+/* Answers with what went wrong: nothing has this id, or there is trouble here, of which the log has the details. */
+static void answer_trouble(struct ask *ask, const char *id, const struct err *err)
 {
-    log_warn("batches_call_failed", log_str("error", err->message));
-    refuse(ask, FAULT_UNAVAILABLE, NULL, "%s", err->message);
-}
-
-static const char *folder_of(const struct ask *ask)
-{
-    return ask->batches->folder;
+    if (err->status == STATUS_NOT_FOUND) {
+        refuse(&ask->reply, FAULT_NOT_FOUND, "id", "there is no %s '%s'", ask->files ? "file" : "batch", id);
+    } else {
+        log_warn("batches_call_failed", log_str("error", err->message));
+        refuse(&ask->reply, FAULT_UNAVAILABLE, NULL, "%s", err->message);
+    }
 }
 
 /* Copies the value of a parameter of the query; false: it is not there. */
@@ -96,84 +92,84 @@ static bool find_parameter(const char *query, const char *name, char *to, size_t
     return false;
 }
 
-/* Appends the object of a file or a batch; STATUS_NOT_FOUND: it is gone. */
+/* Appends the object of a file or a batch. Errors: STATUS_NOT_FOUND, those of files. */
 static enum status put_object(const struct ask *ask, const char *id, struct buffer *to, struct err *err)
 {
-    char path[STORE_PATH_MAX];
     struct stored_batch batch;
-    if (ask->files) {
-        store_path_of(folder_of(ask), "files", id, ".json", path);
-        return file_read(path, 1 << 16, to, err);
-    }
-    enum status status = stored_batch_read(folder_of(ask), id, &batch, err);
+    if (ask->files) { return store_read_file(ask->batches->folder, id, to, err); }
+    enum status status = stored_batch_read(ask->batches->folder, id, &batch, err);
     if (status == STATUS_OK) { stored_batch_put(to, &batch); }
     stored_batch_free(&batch);
     return status;
 }
 
-/* Answers with a page of objects, the newest first unless `order` is asc. */
-static void answer_list(struct ask *ask)
+/* A page of objects that is asked for. */
+struct page {
+    size_t most;
+    char after[STORE_ID_MAX], purpose[32];
+    bool ascending;
+};
+
+static enum status put_page(const struct ask *ask, const struct page *page, const struct store_names *names,
+                            struct buffer *to, struct err *err)
 {
-    struct buffer names = {0}, object = {0}, *to = &ask->reply.body;
-    struct err err;
-    char value[STORE_ID_MAX], after[STORE_ID_MAX] = "", purpose[32] = "", first[STORE_ID_MAX] = "",
-                              last[STORE_ID_MAX] = "";
-    size_t count, most = ask->files ? FILES_LISTED : LISTED, listed = 0;
-    bool ascending = find_parameter(ask->query, "order", value, sizeof value) && strcmp(value, "asc") == 0,
-         more = false;
-    if (find_parameter(ask->query, "limit", value, sizeof value)) {
-        unsigned long limit = strtoul(value, NULL, 10);
-        most = ask->files ? FILES_LISTED : BATCHES_LISTED;
-        if (limit < 1 || limit > most) {
-            refuse(ask, FAULT_BAD_REQUEST, "limit", "limit: from 1 to %zu", most);
-            return;
-        }
-        most = limit;
-    }
-    (void)find_parameter(ask->query, "after", after, sizeof after);
-    (void)find_parameter(ask->query, "purpose", purpose, sizeof purpose);
-    enum status status = store_list(folder_of(ask), ask->files ? "files" : "batches", ".json", &names, &count, &err);
-    const char **order = calloc(count + 1, sizeof *order);
-    const char *name = names.data;
-    for (size_t i = 0; order && status == STATUS_OK && i < count; i++, name += strlen(name) + 1) {
-        order[ascending ? i : count - 1 - i] = name;
-    }
+    struct buffer object = {0};
+    const char *first = "", *last = "";
+    size_t listed = 0;
+    bool more = false;
+    enum status status = STATUS_OK;
     buffer_json(to, "{'object':'list','data':[");
-    for (size_t i = 0; order && status == STATUS_OK && i < count && !more; i++) {
-        int compared = strcmp(order[i], after);
-        if (after[0] != '\0' && (ascending ? compared <= 0 : compared >= 0)) { continue; }
+    for (size_t i = 0; status == STATUS_OK && i < names->count && !more; i++) {
+        const char *name = names->at[page->ascending ? i : names->count - 1 - i];
+        int compared = strcmp(name, page->after);
+        char purpose[32];
+        if (page->after[0] != '\0' && (page->ascending ? compared <= 0 : compared >= 0)) { continue; }
         object.length = 0;
-        status = put_object(ask, order[i], &object, &err);
-        if (status == STATUS_NOT_FOUND) { status = STATUS_OK; }
+        status = put_object(ask, name, &object, err);
+        if (status == STATUS_NOT_FOUND) { status = STATUS_OK; } /* it is gone */
         if (status != STATUS_OK || object.length == 0) { continue; }
-        char found[32];
-        if (purpose[0] != '\0' && (!json_member_text(object.data, object.length, "purpose", found, sizeof found) ||
-                                   strcmp(found, purpose) != 0)) {
-            continue;
-        }
-        more = listed == most;
+        (void)json_member_text(object.data, object.length, "purpose", purpose, sizeof purpose);
+        if (page->purpose[0] != '\0' && strcmp(purpose, page->purpose) != 0) { continue; }
+        more = listed == page->most;
         if (more) { break; }
-        buffer_string(to, listed++ > 0 ? "," : "");
+        if (listed++ > 0) { buffer_string(to, ","); }
         buffer_append(to, object.data, object.length);
-        if (first[0] == '\0') { snprintf(first, sizeof first, "%s", order[i]); }
-        snprintf(last, sizeof last, "%s", order[i]);
+        if (first[0] == '\0') { first = name; }
+        last = name;
     }
     buffer_json(to, "],'first_id':%s,'last_id':%s,'has_more':%hhd}", first, last, (signed char)more);
-    if (status != STATUS_OK) { answer_trouble(ask, &err); }
-    free(order);
-    buffer_free(&names);
     buffer_free(&object);
+    return status;
+}
+
+/* Answers with a page, the newest first unless `order` is asc. */
+static void answer_list(struct ask *ask)
+{
+    struct page page = {.most = ask->files ? FILES_LISTED : LISTED};
+    struct store_names names = {0};
+    struct err err;
+    char value[STORE_ID_MAX];
+    size_t most = ask->files ? FILES_LISTED : BATCHES_LISTED;
+    page.ascending = find_parameter(ask->query, "order", value, sizeof value) && strcmp(value, "asc") == 0;
+    (void)find_parameter(ask->query, "after", page.after, sizeof page.after);
+    (void)find_parameter(ask->query, "purpose", page.purpose, sizeof page.purpose);
+    if (find_parameter(ask->query, "limit", value, sizeof value)) {
+        page.most = strtoul(value, NULL, 10);
+        if (page.most < 1 || page.most > most) {
+            refuse(&ask->reply, FAULT_BAD_REQUEST, "limit", "limit: from 1 to %zu", most);
+            return;
+        }
+    }
+    enum status status = store_list(ask->batches->folder, ask->files ? "files" : "batches", ".json", &names, &err);
+    if (status == STATUS_OK) { status = put_page(ask, &page, &names, &ask->reply.body, &err); }
+    if (status != STATUS_OK) { answer_trouble(ask, "", &err); }
+    store_names_free(&names);
 }
 
 static void answer_object(struct ask *ask, const char *id)
 {
     struct err err;
-    enum status status = put_object(ask, id, &ask->reply.body, &err);
-    if (status == STATUS_NOT_FOUND) {
-        refuse(ask, FAULT_NOT_FOUND, "id", "there is no %s '%s'", ask->files ? "file" : "batch", id);
-    } else if (status != STATUS_OK) {
-        answer_trouble(ask, &err);
-    }
+    if (put_object(ask, id, &ask->reply.body, &err) != STATUS_OK) { answer_trouble(ask, id, &err); }
 }
 
 /* --- Files --- */
@@ -202,24 +198,24 @@ static enum status save_part(const struct ask *ask, const struct multipart_part 
     return status;
 }
 
-static enum status save_file(struct ask *ask, const struct multipart_part *part, struct err *err)
+static enum status save_file(struct ask *ask, const struct multipart_part *part, uint64_t life_s, struct err *err)
 {
     char id[STORE_ID_MAX], half[STORE_PATH_MAX], path[STORE_PATH_MAX];
     struct buffer object = {0};
     TRY(store_make_id("file-", id, err));
-    store_path_of(folder_of(ask), "files", id, ".part", half);
-    store_path_of(folder_of(ask), "files", id, "", path);
+    store_path_of(ask->batches->folder, "files", id, ".part", half);
+    store_path_of(ask->batches->folder, "files", id, "", path);
     enum status status = save_part(ask, part, half, err);
     if (status == STATUS_OK && rename(half, path) != 0) { status = err_set_errno(err, "cannot write %s", path); }
     if (status == STATUS_OK) { status = file_sync_folder(path, err); }
-    store_put_file(&object, id, part->end - part->begin, part->filename, "batch");
-    store_path_of(folder_of(ask), "files", id, ".json", half);
+    store_put_file(&object, id, part->end - part->begin, part->filename, "batch", life_s);
+    store_path_of(ask->batches->folder, "files", id, ".json", half);
     if (status == STATUS_OK) { status = file_write_durably(half, &object, err); }
     if (status == STATUS_OK) {
         buffer_append(&ask->reply.body, object.data, object.length);
     } else {
         (void)unlink(half); /* its object */
-        store_path_of(folder_of(ask), "files", id, ".part", half);
+        store_path_of(ask->batches->folder, "files", id, ".part", half);
         (void)unlink(half);
         (void)unlink(path);
     }
@@ -227,43 +223,76 @@ static enum status save_file(struct ask *ask, const struct multipart_part *part,
     return status;
 }
 
+/* The parts of an upload; the file comes last. */
+enum upload_part { PURPOSE, ANCHOR, SECONDS, CONTENT, UPLOAD_PARTS };
+static const char *const upload_parts[UPLOAD_PARTS] = {"purpose", "expires_after[anchor]", "expires_after[seconds]",
+                                                       "file"};
+
+struct upload {
+    struct multipart_part content;
+    bool has[UPLOAD_PARTS];
+    char text[CONTENT][32]; /* the others, as far as they fit */
+};
+
+/* Reads the parts, each of which may be there once. */
+static enum status read_upload(const struct ask *ask, struct multipart *multipart, struct upload *out, struct err *err)
+{
+    for (;;) {
+        struct multipart_part part;
+        bool more;
+        int i = 0;
+        TRY(multipart_next(multipart, &part, &more, err));
+        if (!more) { return STATUS_OK; }
+        while (i < UPLOAD_PARTS && strcmp(part.name, upload_parts[i]) != 0) { i++; }
+        if (i == UPLOAD_PARTS) { return err_set(err, STATUS_BAD_INPUT, "%.40s is not supported here", part.name); }
+        if (out->has[i]) { return err_set(err, STATUS_BAD_INPUT, "%s is there twice", part.name); }
+        out->has[i] = true;
+        if (i == CONTENT) {
+            out->content = part;
+        } else if (part.end - part.begin < sizeof out->text[i]) {
+            ssize_t got = pread(ask->file, out->text[i], (size_t)(part.end - part.begin), (off_t)part.begin);
+            out->text[i][got > 0 ? got : 0] = '\0';
+        }
+    }
+}
+
+static bool is_life(const char *anchor, uint64_t seconds)
+{
+    return strcmp(anchor, "created_at") == 0 && seconds >= STORE_LIFE_LEAST_S && seconds <= STORE_LIFE_MOST_S;
+}
+
+static bool refuse_life(struct ask *ask, const char *param)
+{
+    return refuse(&ask->reply, FAULT_BAD_REQUEST, param, "%s: anchor must be created_at, seconds from %d to %d", param,
+                  (int)STORE_LIFE_LEAST_S, (int)STORE_LIFE_MOST_S);
+}
+
 static void upload_file(struct ask *ask)
 {
     struct multipart multipart;
-    struct multipart_part part, file = {.begin = 1};
+    struct upload upload = {0};
     struct err err;
-    enum status status = STATUS_OK;
-    bool more = true, found = false, told = false;
-    char purpose[32] = "";
     if (ask->file < 0 || !multipart_open(&multipart, ask->type, ask->file, ask->length)) {
-        refuse(ask, FAULT_BAD_REQUEST, NULL, "a file comes as multipart/form-data with a boundary");
+        refuse(&ask->reply, FAULT_BAD_REQUEST, NULL, "a file comes as multipart/form-data with a boundary");
         return;
     }
-    while (status == STATUS_OK && (status = multipart_next(&multipart, &part, &more, &err)) == STATUS_OK && more) {
-        bool is_file = strcmp(part.name, "file") == 0, is_purpose = strcmp(part.name, "purpose") == 0;
-        if ((is_file && found) || (is_purpose && told)) { /* so there are at most two parts, each read once */
-            status = err_set(&err, STATUS_BAD_INPUT, "%s is there twice", part.name);
-        } else if (!is_file && !is_purpose) {
-            refuse(ask, FAULT_BAD_REQUEST, NULL, "%.40s is not supported here", part.name);
-            return;
-        } else if (is_file) {
-            file = part;
-            found = true;
-        } else {
-            told = true;
-            if (part.end - part.begin >= sizeof purpose) { continue; }
-            ssize_t got = pread(ask->file, purpose, (size_t)(part.end - part.begin), (off_t)part.begin);
-            purpose[got > 0 ? got : 0] = '\0';
-        }
-    }
+    enum status status = read_upload(ask, &multipart, &upload, &err);
+    uint64_t bytes = upload.content.end - upload.content.begin;
+    char *end;
+    uint64_t life_s = strtoull(upload.text[SECONDS], &end, 10);
     if (status == STATUS_BAD_INPUT) {
-        refuse(ask, FAULT_BAD_REQUEST, NULL, "%s", err.message);
-    } else if (status == STATUS_OK && !found) {
-        refuse(ask, FAULT_BAD_REQUEST, "file", "file: is missing");
-    } else if (status == STATUS_OK && strcmp(purpose, "batch") != 0) {
-        refuse(ask, FAULT_BAD_REQUEST, "purpose", "purpose: must be batch");
-    } else if (status != STATUS_OK || save_file(ask, &file, &err) != STATUS_OK) {
-        answer_trouble(ask, &err);
+        refuse(&ask->reply, FAULT_BAD_REQUEST, NULL, "%s", err.message);
+    } else if (status == STATUS_OK && !upload.has[CONTENT]) {
+        refuse(&ask->reply, FAULT_BAD_REQUEST, "file", "file: is missing");
+    } else if (status == STATUS_OK && strcmp(upload.text[PURPOSE], "batch") != 0) {
+        refuse(&ask->reply, FAULT_BAD_REQUEST, "purpose", "purpose: must be batch");
+    } else if (status == STATUS_OK && (upload.has[ANCHOR] || upload.has[SECONDS]) &&
+               (*end != '\0' || !is_life(upload.text[ANCHOR], life_s))) {
+        refuse_life(ask, "expires_after");
+    } else if (status == STATUS_OK && !store_has_room(ask->batches->folder, bytes)) {
+        refuse(&ask->reply, FAULT_UNAVAILABLE, NULL, "the disk has no room for this file: delete others");
+    } else if (status != STATUS_OK || save_file(ask, &upload.content, life_s, &err) != STATUS_OK) {
+        answer_trouble(ask, "", &err);
     }
 }
 
@@ -276,41 +305,28 @@ static void send_content(struct ask *ask, const char *id)
     int fd = -1;
     enum status status = put_object(ask, id, &object, &err);
     buffer_free(&object);
-    store_path_of(folder_of(ask), "files", id, "", path);
+    store_path_of(ask->batches->folder, "files", id, "", path);
     if (status == STATUS_OK && ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 || fstat(fd, &info) != 0)) {
         status = err_set_errno(&err, "cannot open %s", path);
     }
-    if (status == STATUS_OK) {
-        ask->reply.type = "application/octet-stream";
-    } else if (status == STATUS_NOT_FOUND) {
-        refuse(ask, FAULT_NOT_FOUND, "id", "there is no file '%s'", id);
-    } else {
-        answer_trouble(ask, &err);
-    }
+    if (status != STATUS_OK) { answer_trouble(ask, id, &err); }
     if (status == STATUS_OK && info.st_size > 0) {
         ask->reply.file = fd;
         ask->reply.file_length = (uint64_t)info.st_size;
     } else if (fd >= 0) {
         close(fd);
     }
+    if (status == STATUS_OK) { ask->reply.type = "application/octet-stream"; }
 }
 
 static void delete_file(struct ask *ask, const char *id)
 {
-    char path[STORE_PATH_MAX];
     struct err err;
-    store_path_of(folder_of(ask), "files", id, ".json", path);
-    if (unlink(path) != 0 && errno == ENOENT) {
-        refuse(ask, FAULT_NOT_FOUND, "id", "there is no file '%s'", id);
-        return;
+    if (store_delete_file(ask->batches->folder, id, &err) != STATUS_OK) {
+        answer_trouble(ask, id, &err);
+    } else {
+        buffer_json(&ask->reply.body, "{'id':%s,'object':'file','deleted':true}", id);
     }
-    store_path_of(folder_of(ask), "files", id, "", path);
-    bool gone = unlink(path) == 0 || errno == ENOENT;
-    if (!gone || file_sync_folder(path, &err) != STATUS_OK) {
-        refuse(ask, FAULT_UNAVAILABLE, NULL, "the file could not be deleted");
-        return;
-    }
-    buffer_json(&ask->reply.body, "{'id':%s,'object':'file','deleted':true}", id);
 }
 
 /* --- Batches --- */
@@ -325,80 +341,90 @@ static uint64_t read_window(const char *text)
     return good && number * unit <= WINDOW_MOST_S ? number * unit : 0;
 }
 
+/* Finds a member that is not null. */
+static bool find_member(const struct buffer *object, const char *name, struct slice *out)
+{
+    return json_member(object->data, object->length, name, &out->bytes, &out->length) && out->bytes[0] != 'n';
+}
+
 /* Reads the body of a new batch. False: it was refused. */
 static bool read_batch(struct ask *ask, struct stored_batch *out)
 {
-    const char *bytes = ask->body.data ? ask->body.data : "", *value;
-    size_t length = ask->body.length, value_length;
-    char endpoint[64];
-    if (!json_valid(bytes, length) || !memchr(bytes, '{', length)) {
-        refuse(ask, FAULT_BAD_REQUEST, NULL, "the body is no JSON object");
-        return false;
+    const struct buffer *body = &ask->body;
+    struct http_reply *reply = &ask->reply;
+    struct slice value;
+    char endpoint[64], anchor[32];
+    uint64_t seconds;
+    if (body->length == 0 || !json_valid(body->data, body->length) || !memchr(body->data, '{', body->length)) {
+        return refuse(reply, FAULT_BAD_REQUEST, NULL, "the body is no JSON object");
     }
-    if (!json_member_text(bytes, length, "input_file_id", out->input, sizeof out->input) ||
-        !store_is_id(out->input, "file-")) {
-        refuse(ask, FAULT_BAD_REQUEST, "input_file_id", "input_file_id: must be the id of a file");
-        return false;
+    (void)json_member_text(body->data, body->length, "input_file_id", out->input, sizeof out->input);
+    (void)json_member_text(body->data, body->length, "endpoint", endpoint, sizeof endpoint);
+    (void)json_member_text(body->data, body->length, "completion_window", out->window, sizeof out->window);
+    if (!store_is_id(out->input, "file-")) {
+        return refuse(reply, FAULT_BAD_REQUEST, "input_file_id", "input_file_id: must be the id of a file");
     }
-    if (!json_member_text(bytes, length, "endpoint", endpoint, sizeof endpoint) ||
-        strcmp(endpoint, "/v1/embeddings") != 0) {
-        refuse(ask, FAULT_BAD_REQUEST, "endpoint", "endpoint: must be /v1/embeddings");
-        return false;
+    if (strcmp(endpoint, "/v1/embeddings") != 0) {
+        return refuse(reply, FAULT_BAD_REQUEST, "endpoint", "endpoint: must be /v1/embeddings");
     }
-    if (!json_member_text(bytes, length, "completion_window", out->window, sizeof out->window) ||
-        read_window(out->window) == 0) {
-        refuse(ask, FAULT_BAD_REQUEST, "completion_window",
-               "completion_window: must be a time such as 24h, at most 30d");
-        return false;
+    if (read_window(out->window) == 0) {
+        return refuse(reply, FAULT_BAD_REQUEST, "completion_window",
+                      "completion_window: must be a time such as 24h, at most 30d");
     }
-    if (json_member(bytes, length, "output_expires_after", &value, &value_length) && value[0] != 'n') {
-        refuse(ask, FAULT_BAD_REQUEST, "output_expires_after",
-               "output_expires_after: is not supported; files are kept until they are deleted");
-        return false;
+    if (find_member(body, "output_expires_after", &value)) {
+        (void)json_member_text(value.bytes, value.length, "anchor", anchor, sizeof anchor);
+        (void)json_member_number(value.bytes, value.length, "seconds", &seconds);
+        if (!is_life(anchor, seconds)) { return refuse_life(ask, "output_expires_after"); }
+        buffer_append(&out->expiry, value.bytes, value.length);
     }
-    if (json_member(bytes, length, "metadata", &value, &value_length) && value[0] != 'n') {
-        if (value[0] != '{' || value_length > METADATA_BYTES) {
-            refuse(ask, FAULT_BAD_REQUEST, "metadata", "metadata: must be an object of at most %d bytes",
-                   (int)METADATA_BYTES);
-            return false;
+    if (find_member(body, "metadata", &value)) {
+        if (value.bytes[0] != '{' || value.length > METADATA_BYTES) {
+            return refuse(reply, FAULT_BAD_REQUEST, "metadata", "metadata: must be an object of at most %d bytes",
+                          (int)METADATA_BYTES);
         }
-        buffer_append(&out->metadata, value, value_length);
+        buffer_append(&out->metadata, value.bytes, value.length);
     }
     return true;
 }
 
-/* Makes a batch that has its input. Its object, without which there is no batch, comes last. */
-static enum status make_batch(const struct ask *ask, const struct stored_batch *batch, struct err *err)
+/* Makes the lock of a new batch and locks it. The runner removes one that it finds before that. */
+static enum status make_lock(const char *path, int *fd, struct err *err)
 {
-    char lock[STORE_PATH_MAX];
-    int fd;
-    store_path_of(folder_of(ask), "batches", batch->id, ".lock", lock);
-    TRY(file_make(lock, O_WRONLY, &fd, err));
-    close(fd);
-    enum status status = stored_batch_write(folder_of(ask), batch, err);
-    if (status != STATUS_OK) { /* without a lock nobody would run it */
-        char object[STORE_PATH_MAX];
-        store_path_of(folder_of(ask), "batches", batch->id, ".json", object);
-        (void)unlink(object);
-        (void)unlink(lock);
+    struct stat info = {0};
+    while (info.st_nlink == 0) {
+        TRY(file_make(path, O_WRONLY, fd, err));
+        if (flock(*fd, LOCK_EX) == 0 && fstat(*fd, &info) == 0 && info.st_nlink > 0) { return STATUS_OK; }
+        close(*fd);
     }
-    return status;
+    return err_set_errno(err, "cannot lock %s", path);
 }
 
-static enum status save_batch(struct ask *ask, struct stored_batch *batch, bool *found, struct err *err)
+/* Gives a batch an id and its input, and makes its object, without which there is none. Errors: STATUS_NOT_FOUND: the
+ * input is gone. */
+static enum status save_batch(struct ask *ask, struct stored_batch *batch, struct err *err)
 {
+    const char *folder = ask->batches->folder;
     char path[STORE_PATH_MAX], input[STORE_PATH_MAX];
+    struct buffer object = {0};
+    int fd;
+    enum status status = store_read_file(folder, batch->input, &object, err);
+    buffer_free(&object);
+    TRY(status);
     TRY(store_make_id("batch_", batch->id, err));
     batch->created_at = clock_unix_ms() / 1000;
     batch->expires_at = batch->created_at + read_window(batch->window);
-    store_path_of(folder_of(ask), "files", batch->input, "", input);
-    store_path_of(folder_of(ask), "batches", batch->id, ".input", path);
-    bool linked = link(input, path) == 0;
-    *found = linked || errno != ENOENT;
-    if (!linked && *found) { return err_set_errno(err, "cannot link %s", path); }
-    if (!*found) { return STATUS_OK; }
-    enum status status = make_batch(ask, batch, err);
-    if (status != STATUS_OK) { (void)unlink(path); } /* it would hold the room of the file for ever */
+    store_path_of(folder, "batches", batch->id, ".lock", path);
+    TRY(make_lock(path, &fd, err));
+    store_path_of(folder, "files", batch->input, "", input);
+    store_path_of(folder, "batches", batch->id, ".input", path);
+    status =
+        link(input, path) == 0 ? stored_batch_write(folder, batch, err) : err_set_errno(err, "cannot link %s", path);
+    if (status != STATUS_OK) {
+        store_path_of(folder, "batches", batch->id, ".json", path);
+        (void)unlink(path);
+        store_remove_rest(folder, batch->id);
+    }
+    close(fd);
     return status;
 }
 
@@ -406,13 +432,13 @@ static void create_batch(struct ask *ask)
 {
     struct stored_batch batch = {0};
     struct err err;
-    bool found = true;
     if (read_batch(ask, &batch)) {
-        enum status status = save_batch(ask, &batch, &found, &err);
-        if (status != STATUS_OK) {
-            answer_trouble(ask, &err);
-        } else if (!found) {
-            refuse(ask, FAULT_BAD_REQUEST, "input_file_id", "input_file_id: there is no file '%s'", batch.input);
+        enum status status = save_batch(ask, &batch, &err);
+        if (status == STATUS_NOT_FOUND) {
+            refuse(&ask->reply, FAULT_BAD_REQUEST, "input_file_id", "input_file_id: there is no file '%s'",
+                   batch.input);
+        } else if (status != STATUS_OK) {
+            answer_trouble(ask, "", &err);
         } else {
             stored_batch_put(&ask->reply.body, &batch);
         }
@@ -426,46 +452,32 @@ static void cancel_batch(struct ask *ask, const char *id)
     struct stored_batch batch;
     struct err err;
     int fd;
-    enum status status = stored_batch_read(folder_of(ask), id, &batch, &err);
-    if (status == STATUS_OK && stored_batch_has_ended(&batch)) {
-        stored_batch_free(&batch);
-        refuse(ask, FAULT_BAD_REQUEST, NULL, "the batch has ended already");
+    enum status status = stored_batch_read(ask->batches->folder, id, &batch, &err);
+    bool ended = status == STATUS_OK && stored_batch_has_ended(&batch);
+    stored_batch_free(&batch);
+    if (ended) {
+        refuse(&ask->reply, FAULT_BAD_REQUEST, NULL, "the batch has ended already");
         return;
     }
-    stored_batch_free(&batch);
-    if (status == STATUS_OK) {
-        store_path_of(folder_of(ask), "batches", id, ".cancel", path);
-        status = file_make(path, O_WRONLY, &fd, &err);
-        if (status == STATUS_OK) {
-            close(fd);
-            status = file_sync_folder(path, &err);
-        }
-        if (status != STATUS_OK) {
-            answer_trouble(ask, &err);
-            return;
-        }
+    store_path_of(ask->batches->folder, "batches", id, ".cancel", path);
+    if (status == STATUS_OK && (status = file_make(path, O_WRONLY, &fd, &err)) == STATUS_OK) {
+        close(fd);
+        status = file_sync_folder(path, &err);
     }
-    answer_object(ask, id);
+    if (status == STATUS_OK) { status = put_object(ask, id, &ask->reply.body, &err); }
+    if (status != STATUS_OK) { answer_trouble(ask, id, &err); }
 }
 
 /* --- The way of a call --- */
 
-/* Splits ID[/word]; false: it is neither. */
-static bool split_rest(const struct ask *ask, char id[STORE_ID_MAX], const char **word)
-{
-    const char *slash = strchr(ask->rest, '/');
-    size_t length = slash ? (size_t)(slash - ask->rest) : strlen(ask->rest);
-    snprintf(id, STORE_ID_MAX, "%.*s", (int)length, ask->rest);
-    *word = slash ? slash + 1 : "";
-    return length < STORE_ID_MAX && store_is_id(id, ask->files ? "file-" : "batch_");
-}
-
 static void answer_one(struct ask *ask)
 {
     char id[STORE_ID_MAX];
-    const char *word;
-    if (!split_rest(ask, id, &word)) {
-        refuse(ask, FAULT_NOT_FOUND, "id", "there is no such %s", ask->files ? "file" : "batch");
+    size_t length = strcspn(ask->rest, "/");
+    const char *word = ask->rest[length] == '/' ? ask->rest + length + 1 : "";
+    snprintf(id, sizeof id, "%.*s", (int)length, ask->rest);
+    if (length >= sizeof id || !store_is_id(id, ask->files ? "file-" : "batch_")) {
+        refuse(&ask->reply, FAULT_NOT_FOUND, "id", "there is no such %s", ask->files ? "file" : "batch");
     } else if (ask->method == HTTP_GET && word[0] == '\0') {
         answer_object(ask, id);
     } else if (ask->method == HTTP_GET && ask->files && strcmp(word, "content") == 0) {
@@ -475,7 +487,7 @@ static void answer_one(struct ask *ask)
     } else if (ask->method == HTTP_POST && !ask->files && strcmp(word, "cancel") == 0) {
         cancel_batch(ask, id);
     } else {
-        refuse(ask, FAULT_NOT_FOUND, NULL, "there is no such path, or it takes another method");
+        refuse(&ask->reply, FAULT_NOT_FOUND, NULL, "there is no such path, or it takes another method");
     }
 }
 
@@ -516,39 +528,37 @@ static void on_done(evutil_socket_t fd, short what, void *context)
     }
 }
 
-static enum http_when refuse_now(struct http_reply *reply, enum fault_kind kind, const char *message)
+/* Copies a call. False: it was refused. */
+static bool copy_call(struct ask *ask, const struct http_request *request, struct http_reply *reply)
 {
-    struct fault fault;
-    fault_set(&fault, NULL, kind, NULL, "%s", message);
-    reply->status = fault.status;
-    fault_put_headers(&fault, &reply->headers);
-    dialect_render_fault(NULL, &fault, &reply->body);
-    return HTTP_NOW;
+    const char *type = http_header(request, "Content-Type");
+    ask->number = request->number;
+    ask->method = request->method;
+    ask->files = strncmp(request->path, "/v1/files", strlen("/v1/files")) == 0;
+    ask->file = request->file >= 0 ? fcntl(request->file, F_DUPFD_CLOEXEC, 0) : -1;
+    ask->length = request->body_length;
+    if (strlen(request->rest) >= sizeof ask->rest) {
+        return refuse(reply, FAULT_NOT_FOUND, NULL, "there is no such path");
+    }
+    snprintf(ask->rest, sizeof ask->rest, "%s", request->rest);
+    snprintf(ask->query, sizeof ask->query, "%s", request->query);
+    snprintf(ask->type, sizeof ask->type, "%s", type ? type : "");
+    if (request->body) { buffer_append(&ask->body, request->body, request->body_length); }
+    return buffer_ok(&ask->body) || refuse(reply, FAULT_UNAVAILABLE, NULL, "no memory for a call");
 }
 
 static enum http_when take_call(void *context, const struct http_request *request, struct http_reply *reply)
 {
     struct batches *batches = context;
-    const char *type = http_header(request, "Content-Type");
-    bool files = strncmp(request->path, "/v1/files", strlen("/v1/files")) == 0;
-    if (strlen(request->rest) >= sizeof((struct ask *)0)->rest) {
-        return refuse_now(reply, FAULT_NOT_FOUND, "there is no such path");
-    }
     struct ask *ask = thread_pool_out(batches->pool) < CALLS_MAX ? calloc(1, sizeof *ask) : NULL;
-    if (!ask) { return refuse_now(reply, FAULT_UNAVAILABLE, "too many calls wait for the disk"); }
-    *ask = (struct ask){.batches = batches,
-                        .number = request->number,
-                        .method = request->method,
-                        .files = files,
-                        .file = request->file >= 0 ? fcntl(request->file, F_DUPFD_CLOEXEC, 0) : -1,
-                        .length = request->body_length};
-    snprintf(ask->rest, sizeof ask->rest, "%s", request->rest);
-    snprintf(ask->query, sizeof ask->query, "%s", request->query);
-    snprintf(ask->type, sizeof ask->type, "%s", type ? type : "");
-    if (request->body) { buffer_append(&ask->body, request->body, request->body_length); }
-    if (!buffer_ok(&ask->body)) {
+    if (!ask) {
+        refuse(reply, FAULT_UNAVAILABLE, NULL, "too many calls wait for the disk");
+        return HTTP_NOW;
+    }
+    ask->batches = batches;
+    if (!copy_call(ask, request, reply)) {
         free_ask(ask);
-        return refuse_now(reply, FAULT_UNAVAILABLE, "no memory for a call");
+        return HTTP_NOW;
     }
     thread_pool_put(batches->pool, ask);
     return HTTP_LATER;

@@ -84,16 +84,18 @@ static bool fail_line(struct batch_lines *lines, struct document *out, enum row_
     return false;
 }
 
-/* Appends the response of a request that has failed. */
-static void put_fault(struct buffer *to, struct buffer *body, const struct line_head *head, const struct fault *fault)
+static void put_head(struct buffer *to, const struct line_head *head, int status)
 {
-    body->length = 0;
-    dialect_render_fault(NULL, fault, body);
-    buffer_format(to, "\"response\":{\"status_code\":%d,\"request_id\":\"req_%016" PRIx64 "%016" PRIx64 "\",\"body\":",
-                  fault->status, head->high, head->low);
-    buffer_append(to, body->data, body->length);
+    buffer_json(to, "'response':{'status_code':%d,'request_id':'req_%llx%llx','body':", status,
+                (unsigned long long)head->high, (unsigned long long)head->low);
+}
+
+/* Appends the response of a request that has failed. */
+static void put_fault(struct buffer *to, const struct line_head *head, const struct fault *fault)
+{
+    put_head(to, head, fault->status);
+    dialect_render_fault(NULL, fault, to);
     buffer_string(to, "},\"error\":null");
-    to->broken = to->broken || !buffer_ok(body);
 }
 
 /* Takes the model, the options and the texts of a body that was parsed. */
@@ -181,7 +183,7 @@ static bool read_request(struct batch_lines *lines, const char *bytes, size_t le
     call_free(&call);
     if (good) { return true; }
     out->code = ROW_REFUSED;
-    put_fault(&lines->message, &lines->body, head, &fault);
+    put_fault(&lines->message, head, &fault);
     return false;
 }
 
@@ -241,8 +243,6 @@ static const float *finish_vectors(struct buffer *room, const struct line_head *
 static void put_answer(struct batch_lines *lines, const struct record_result *result, const struct line_head *head,
                        struct buffer *to)
 {
-    char request_id[48];
-    snprintf(request_id, sizeof request_id, "req_%016" PRIx64 "%016" PRIx64, head->high, head->low);
     struct call call = {.dialect = dialect_find("/v1/embeddings"),
                         .text_count = result->count,
                         .single = head->single,
@@ -251,11 +251,10 @@ static void put_answer(struct batch_lines *lines, const struct record_result *re
     struct answer answer = {.vectors = finish_vectors(&lines->vectors, head, result),
                             .dim = head->dims,
                             .tokens = result->tokens,
-                            .model = lines->model,
-                            .request_id = request_id};
+                            .model = lines->model};
     to->broken = to->broken || !answer.vectors;
     if (to->broken) { return; }
-    buffer_json(to, "'response':{'status_code':200,'request_id':%s,'body':", request_id);
+    put_head(to, head, 200);
     dialect_render(&call, &answer, to);
     buffer_string(to, "},\"error\":null");
 }
@@ -277,7 +276,8 @@ static void write_line(void *context, const struct record_result *result, struct
     lines->failed += failed;
     lines->answered += !failed;
     memcpy(&head, document->kept + document->texts * sizeof(uint32_t), sizeof head);
-    buffer_format(to, "{\"id\":\"batch_req_%016" PRIx64 "%016" PRIx64 "\",\"custom_id\":", head.high, head.low);
+    buffer_json(to, "{'id':'batch_req_%llx%llx','custom_id':", (unsigned long long)head.high,
+                (unsigned long long)head.low);
     if (document->id) {
         buffer_append(to, document->id, document->id_bytes);
     } else {
@@ -289,7 +289,7 @@ static void write_line(void *context, const struct record_result *result, struct
     } else if (failed) {
         struct fault fault;
         fault_of_text(result, head.single, &fault);
-        put_fault(to, &lines->body, &head, &fault);
+        put_fault(to, &head, &fault);
     } else {
         put_answer(lines, result, &head, to);
     }
@@ -362,23 +362,6 @@ static enum status note_lines(struct reader *reader, struct batch_findings *out,
     }
 }
 
-static void note_twice(struct batch_findings *out, uint64_t line, uint64_t first)
-{
-    enum { SHOWN = 5, ERRORS = 100 };
-    if (out->twice < SHOWN) {
-        buffer_format(&out->shown, "%s%" PRIu64 " (as line %" PRIu64 ")", out->twice == 0 ? "" : ", ", line, first);
-    } else if (out->twice == SHOWN) {
-        buffer_string(&out->shown, " and others");
-    }
-    if (out->twice++ < ERRORS) {
-        if (out->errors.length > 0) { buffer_string(&out->errors, ","); }
-        buffer_json(&out->errors,
-                    "{'code':'duplicate_custom_id','line':%" PRIu64
-                    ",'message':'the custom_id of this line is also that of line %" PRIu64 "','param':'custom_id'}",
-                    line, first);
-    }
-}
-
 enum status batch_lines_check(const char *path, size_t line_bytes, struct batch_findings *out, struct err *err)
 {
     struct reader reader = {0};
@@ -391,17 +374,15 @@ enum status batch_lines_check(const char *path, size_t line_bytes, struct batch_
     size_t count = all.length / sizeof *seen;
     if (status == STATUS_OK && count > 1) { qsort(seen, count, sizeof *seen, compare_seen); }
     for (size_t i = 1, first = 0; status == STATUS_OK && i < count; i++) {
-        if (seen[i].high == seen[first].high && seen[i].low == seen[first].low) {
-            note_twice(out, seen[i].line, seen[first].line);
-        } else {
+        if (seen[i].high != seen[first].high || seen[i].low != seen[first].low) {
             first = i;
+            continue;
         }
+        if (out->twice < TWINS_SHOWN) { out->twins[out->twice] = (struct twin){seen[i].line, seen[first].line}; }
+        out->twice++;
     }
     buffer_free(&all);
     buffer_free(&id);
-    if (status == STATUS_OK && !(buffer_ok(&out->shown) && buffer_ok(&out->errors))) {
-        status = err_set(err, STATUS_NO_MEMORY, "no memory to check %s", path);
-    }
     return status;
 }
 
@@ -431,9 +412,7 @@ static enum status abandon_lines(struct batch_lines *lines, struct reader *reade
         struct document document = {.number = number, .line = record.line};
         TRY(read_line(lines, record.too_large ? NULL : record.bytes, record.length, &document, err));
         if (document.code == ROW_OK) {
-            lines->message.length = 0;
-            buffer_json(&lines->message, "'response':null,'error':{'code':%s,'message':%s}", code, message);
-            document.code = ROW_REFUSED;
+            (void)fail_line(lines, &document, ROW_REFUSED, code, "%s", message);
             document.message = lines->message.data;
             document.message_bytes = lines->message.length;
         }

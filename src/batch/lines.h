@@ -39,14 +39,17 @@ void batch_lines_free(struct batch_lines *lines);
 /* Counts the lines of a file; 0 if there is none. Errors: those of stream_open and stream_read. */
 MUST_CHECK enum status batch_lines_count(const char *path, uint64_t *lines, struct err *err);
 
-/* Bounds of batch_lines_check, and its result. Zero-initialise; buffer_free ends the buffers. */
+enum { TWINS_SHOWN = 100 };
+
+/* Bounds of batch_lines_check, and its result. Zero-initialise. */
 struct batch_findings {
     uint64_t most_lines, most_bytes; /* of a file, unpacked; 0: no bound. A small file can unpack to any size */
     uint64_t lines;                  /* most_lines + 1 if there are more; then nothing was looked for after them */
     char model[256];                 /* the first that a body names; "": none */
-    uint64_t twice;       /* lines with the custom_id of an earlier one, whose answers nobody could tell apart */
-    struct buffer shown;  /* the first of them, for people: 7 (as line 3), … */
-    struct buffer errors; /* and as errors of the Batch API: JSON objects with commas between them */
+    uint64_t twice; /* lines with the custom_id of an earlier one, whose answers nobody could tell apart */
+    struct twin {
+        uint64_t line, first;
+    } twins[TWINS_SHOWN]; /* [twice], as far as they fit */
 };
 
 /* Reads a whole file. A line is read up to `line_bytes`. Errors: those of stream_open and stream_read; STATUS_BAD_INPUT

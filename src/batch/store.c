@@ -1,12 +1,15 @@
 #include "batch/store.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,23 +21,9 @@ enum { OBJECT_MAX_BYTES = 1 << 20 };
 static const char *const statuses[BATCH_STATUSES] = {"validating", "in_progress", "finalizing", "completed",
                                                      "failed",     "expired",     "cancelling", "cancelled"};
 
-/* Removes what is left of uploads whose gateway was killed. Younger ones may be another gateway's. */
-static enum status remove_halves(const char *folder, struct err *err)
+static uint64_t now_s(void)
 {
-    enum { OLD_S = 24 * 3600 };
-    struct buffer names = {0};
-    size_t count;
-    enum status status = store_list(folder, "files", ".part", &names, &count, err);
-    const char *name = names.data;
-    for (size_t i = 0; status == STATUS_OK && i < count; i++, name += strlen(name) + 1) {
-        char path[STORE_PATH_MAX];
-        struct stat info;
-        store_path_of(folder, "files", name, ".part", path);
-        bool old = stat(path, &info) == 0 && (uint64_t)info.st_mtime + OLD_S < clock_unix_ms() / 1000;
-        if (old) { (void)unlink(path); } /* the next start tries again */
-    }
-    buffer_free(&names);
-    return status;
+    return clock_unix_ms() / 1000;
 }
 
 enum status store_folder_open(const char *folder, struct err *err)
@@ -45,13 +34,18 @@ enum status store_folder_open(const char *folder, struct err *err)
     TRY(file_make_folder(path, err));
     TRY(file_path(folder, "batches", path, err));
     TRY(file_make_folder(path, err));
-    TRY(remove_halves(folder, err));
     return file_sync_folder(path, err);
 }
 
 void store_path_of(const char *folder, const char *kind, const char *id, const char *ending, char path[STORE_PATH_MAX])
 {
     snprintf(path, STORE_PATH_MAX, "%s/%s/%s%s", folder, kind, id, ending);
+}
+
+bool store_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
 }
 
 enum status store_make_id(const char *prefix, char id[STORE_ID_MAX], struct err *err)
@@ -71,107 +65,187 @@ bool store_is_id(const char *id, const char *prefix)
            strspn(id + length, "0123456789abcdefghijklmnopqrstuvwxyz-") == strlen(id + length);
 }
 
-void store_put_file(struct buffer *to, const char *id, uint64_t bytes, const char *filename, const char *purpose)
+/* --- Files --- */
+
+void store_put_file(struct buffer *to, const char *id, uint64_t bytes, const char *filename, const char *purpose,
+                    uint64_t life_s)
 {
-    buffer_json(to,
-                "{'id':%s,'object':'file','bytes':%" PRIu64 ",'created_at':%" PRIu64
-                ",'filename':%.*s,'purpose':%s,'status':'processed'}",
-                id, bytes, clock_unix_ms() / 1000, (int)strlen(filename), filename, purpose);
+    uint64_t now = now_s();
+    buffer_json(to, "{'id':%s,'object':'file','bytes':%" PRIu64 ",'created_at':%" PRIu64, id, bytes, now);
+    if (life_s > 0) { buffer_json(to, ",'expires_at':%" PRIu64, now + life_s); }
+    buffer_json(to, ",'filename':%.*s,'purpose':%s,'status':'processed'}", (int)strlen(filename), filename, purpose);
+}
+
+enum status store_read_file(const char *folder, const char *id, struct buffer *to, struct err *err)
+{
+    char path[STORE_PATH_MAX];
+    uint64_t expires_at;
+    size_t before = to->length;
+    store_path_of(folder, "files", id, ".json", path);
+    TRY(file_read(path, OBJECT_MAX_BYTES, to, err));
+    bool expires = json_member_number(to->data + before, to->length - before, "expires_at", &expires_at);
+    if (!expires || now_s() < expires_at) { return STATUS_OK; }
+    to->length = before;
+    return err_set(err, STATUS_NOT_FOUND, "%s has expired", id);
+}
+
+enum status store_delete_file(const char *folder, const char *id, struct err *err)
+{
+    char path[STORE_PATH_MAX];
+    store_path_of(folder, "files", id, ".json", path);
+    if (unlink(path) != 0) { return err_set_errno(err, "cannot delete %s", path); }
+    store_path_of(folder, "files", id, "", path);
+    if (unlink(path) != 0 && errno != ENOENT) { return err_set_errno(err, "cannot delete %s", path); }
+    return file_sync_folder(path, err);
+}
+
+/* Removes a content without an object, if none can follow: that of an upload does within a day, that of an output
+ * before its batch ends. */
+static void sweep_content(const char *folder, const char *name)
+{
+    enum { OLD_S = 24 * 3600 };
+    char id[STORE_ID_MAX], path[STORE_PATH_MAX];
+    struct stat info;
+    snprintf(id, sizeof id, "%.*s", (int)strcspn(name, "."), name);
+    store_path_of(folder, "files", id, ".json", path);
+    if (store_exists(path)) { return; }
+    if (store_is_id(id, "file-")) {
+        snprintf(id, sizeof id, "batch_%.*s", (int)strcspn(name + strlen("file-"), "-."), name + strlen("file-"));
+        store_path_of(folder, "batches", id, ".lock", path);
+        if (store_exists(path)) { return; }
+    }
+    store_path_of(folder, "files", name, "", path);
+    bool old = stat(path, &info) == 0 && (uint64_t)info.st_mtime + OLD_S < now_s();
+    if (old) { (void)unlink(path); } /* the next sweep tries again */
+}
+
+void store_sweep(const char *folder)
+{
+    struct store_names names = {0};
+    struct err err;
+    enum status status = store_list(folder, "files", "", &names, &err);
+    for (size_t i = 0; status == STATUS_OK && i < names.count; i++) {
+        struct buffer object = {0};
+        char *dot = strrchr(names.at[i], '.');
+        if (!dot || strcmp(dot, ".json") != 0) {
+            sweep_content(folder, names.at[i]);
+            continue;
+        }
+        *dot = '\0';
+        if (store_read_file(folder, names.at[i], &object, &err) == STATUS_NOT_FOUND) {
+            (void)!store_delete_file(folder, names.at[i], &err);
+        }
+        buffer_free(&object);
+    }
+    store_names_free(&names);
+}
+
+bool store_has_room(const char *folder, uint64_t bytes)
+{
+    struct statvfs disk;
+    if (statvfs(folder, &disk) != 0) { return true; } /* the upload finds out */
+    uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize, all = (uint64_t)disk.f_blocks * disk.f_frsize;
+    uint64_t kept = all / 20 < 1 << 30 ? all / 20 : 1 << 30;
+    return free_bytes >= bytes && free_bytes - bytes >= kept;
 }
 
 /* --- Batches --- */
 
-/* The member that says when a batch got a status. */
-static void name_time(enum batch_status status, char name[32])
-{
-    snprintf(name, 32, "%s_at", statuses[status]);
-}
+/* The members of a batch, but for its status and counts. A number that is 0 and an empty text are null. */
+enum member_kind { MEMBER_TEXT, MEMBER_NUMBER, MEMBER_JSON };
 
-static void put_id(struct buffer *to, const char *name, const char *id)
-{
-    buffer_json(to, ",'%s':%s", name, id); /* "": null */
-}
+#define AT(member) offsetof(struct stored_batch, member)
 
-static void put_value(struct buffer *to, const char *name, const struct buffer *value)
+static const struct {
+    const char *name;
+    enum member_kind kind;
+    size_t offset;
+} members[] = {
+    {"errors", MEMBER_JSON, AT(errors)},
+    {"input_file_id", MEMBER_TEXT, AT(input)},
+    {"completion_window", MEMBER_TEXT, AT(window)},
+    {"output_file_id", MEMBER_TEXT, AT(output_id)},
+    {"error_file_id", MEMBER_TEXT, AT(errors_id)},
+    {"created_at", MEMBER_NUMBER, AT(created_at)},
+    {"in_progress_at", MEMBER_NUMBER, AT(at[BATCH_IN_PROGRESS])},
+    {"expires_at", MEMBER_NUMBER, AT(expires_at)},
+    {"finalizing_at", MEMBER_NUMBER, AT(at[BATCH_FINALIZING])},
+    {"completed_at", MEMBER_NUMBER, AT(at[BATCH_COMPLETED])},
+    {"failed_at", MEMBER_NUMBER, AT(at[BATCH_FAILED])},
+    {"expired_at", MEMBER_NUMBER, AT(at[BATCH_EXPIRED])},
+    {"cancelling_at", MEMBER_NUMBER, AT(at[BATCH_CANCELLING])},
+    {"cancelled_at", MEMBER_NUMBER, AT(at[BATCH_CANCELLED])},
+    {"output_expires_after", MEMBER_JSON, AT(expiry)},
+    {"metadata", MEMBER_JSON, AT(metadata)},
+};
+enum { MEMBERS = sizeof members / sizeof members[0] };
+
+/* True for a batch that can still be cancelled. */
+static bool is_open(const struct stored_batch *batch)
 {
-    buffer_json(to, ",'%s':", name);
-    if (value->length > 0) {
-        buffer_append(to, value->data, value->length);
-    } else {
-        buffer_string(to, "null");
-    }
+    return batch->status == BATCH_VALIDATING || batch->status == BATCH_IN_PROGRESS;
 }
 
 void stored_batch_put(struct buffer *to, const struct stored_batch *batch)
 {
-    buffer_json(to, "{'id':%s,'object':'batch','endpoint':'/v1/embeddings'", batch->id);
-    put_value(to, "errors", &batch->errors);
-    buffer_json(to, ",'input_file_id':%s,'completion_window':%s,'status':%s", batch->input, batch->window,
-                statuses[batch->status]);
-    put_id(to, "output_file_id", batch->output_id);
-    put_id(to, "error_file_id", batch->errors_id);
-    buffer_json(to, ",'created_at':%" PRIu64 ",'expires_at':%" PRIu64, batch->created_at, batch->expires_at);
-    for (int i = BATCH_IN_PROGRESS; i < BATCH_STATUSES; i++) {
-        char name[32];
-        name_time((enum batch_status)i, name);
-        buffer_json(to, ",'%s':%+lld", name, batch->at[i] > 0 ? (long long)batch->at[i] : -1LL);
+    bool cancelling = is_open(batch) && batch->at[BATCH_CANCELLING] > 0;
+    buffer_json(to, "{'id':%s,'object':'batch','endpoint':'/v1/embeddings','status':%s", batch->id,
+                statuses[cancelling ? BATCH_CANCELLING : batch->status]);
+    for (size_t i = 0; i < MEMBERS; i++) {
+        const char *member = (const char *)batch + members[i].offset;
+        const struct buffer *json = (const void *)member;
+        buffer_json(to, ",'%s':", members[i].name);
+        if (members[i].kind == MEMBER_TEXT) {
+            buffer_json(to, "%s", member);
+        } else if (members[i].kind == MEMBER_NUMBER) {
+            long long number = (long long)*(const uint64_t *)(const void *)member;
+            buffer_json(to, "%+lld", number > 0 ? number : -1LL);
+        } else if (json->length > 0) {
+            buffer_append(to, json->data, json->length);
+        } else {
+            buffer_string(to, "null");
+        }
     }
-    buffer_json(to, ",'request_counts':{'total':%" PRIu64 ",'completed':%" PRIu64 ",'failed':%" PRIu64 "}",
+    buffer_json(to, ",'request_counts':{'total':%" PRIu64 ",'completed':%" PRIu64 ",'failed':%" PRIu64 "}}",
                 batch->total, batch->completed, batch->failed);
-    put_value(to, "metadata", &batch->metadata);
-    buffer_string(to, "}");
-}
-
-/* Copies the bytes of a member that is not null. */
-static void take_value(const struct buffer *object, const char *name, struct buffer *to)
-{
-    const char *value;
-    size_t length;
-    if (json_member(object->data, object->length, name, &value, &length) && length > 0 && value[0] != 'n') {
-        buffer_append(to, value, length);
-    }
-}
-
-static void take_text(const struct buffer *object, const char *name, char *to, size_t size)
-{
-    if (!json_member_text(object->data, object->length, name, to, size) || strcmp(to, "null") == 0) { to[0] = '\0'; }
 }
 
 static bool take_object(const struct buffer *object, struct stored_batch *out)
 {
     char status[32];
-    const char *counts = NULL;
-    size_t length = 0;
+    const char *value;
+    size_t length;
     if (!json_valid(object->data, object->length)) { return false; }
-    take_text(object, "status", status, sizeof status);
-    take_text(object, "input_file_id", out->input, sizeof out->input);
-    take_text(object, "output_file_id", out->output_id, sizeof out->output_id);
-    take_text(object, "error_file_id", out->errors_id, sizeof out->errors_id);
-    take_text(object, "completion_window", out->window, sizeof out->window);
-    take_value(object, "errors", &out->errors);
-    take_value(object, "metadata", &out->metadata);
-    (void)json_member_number(object->data, object->length, "created_at", &out->created_at);
-    (void)json_member_number(object->data, object->length, "expires_at", &out->expires_at);
-    for (int i = BATCH_IN_PROGRESS; i < BATCH_STATUSES; i++) {
-        char name[32];
-        name_time((enum batch_status)i, name);
-        (void)json_member_number(object->data, object->length, name, &out->at[i]);
+    for (size_t i = 0; i < MEMBERS; i++) {
+        char *to = (char *)out + members[i].offset;
+        const char *name = members[i].name;
+        bool there = json_member(object->data, object->length, name, &value, &length) && value[0] != 'n';
+        if (!there) { continue; }
+        if (members[i].kind == MEMBER_TEXT) {
+            (void)json_member_text(object->data, object->length, name, to, STORE_ID_MAX);
+        } else if (members[i].kind == MEMBER_NUMBER) {
+            (void)json_member_number(object->data, object->length, name, (uint64_t *)(void *)to);
+        } else {
+            buffer_append((struct buffer *)(void *)to, value, length);
+        }
     }
-    if (json_member(object->data, object->length, "request_counts", &counts, &length)) {
-        (void)json_member_number(counts, length, "total", &out->total);
-        (void)json_member_number(counts, length, "completed", &out->completed);
-        (void)json_member_number(counts, length, "failed", &out->failed);
+    if (json_member(object->data, object->length, "request_counts", &value, &length)) {
+        (void)json_member_number(value, length, "total", &out->total);
+        (void)json_member_number(value, length, "completed", &out->completed);
+        (void)json_member_number(value, length, "failed", &out->failed);
     }
-    for (out->status = 0; out->status < BATCH_STATUSES && strcmp(status, statuses[out->status]) != 0;) {
-        out->status++;
+    (void)json_member_text(object->data, object->length, "status", status, sizeof status);
+    while (out->status < BATCH_STATUSES && strcmp(status, statuses[out->status]) != 0) { out->status++; }
+    if (out->status == BATCH_CANCELLING) {
+        out->status = out->at[BATCH_IN_PROGRESS] > 0 ? BATCH_IN_PROGRESS : BATCH_VALIDATING;
     }
-    return out->status < BATCH_STATUSES && out->created_at > 0 && buffer_ok(&out->errors) && buffer_ok(&out->metadata);
+    return out->status < BATCH_STATUSES && out->created_at > 0 && buffer_ok(&out->errors) && buffer_ok(&out->expiry) &&
+           buffer_ok(&out->metadata);
 }
 
 bool stored_batch_has_ended(const struct stored_batch *batch)
 {
-    return batch->status == BATCH_COMPLETED || batch->status == BATCH_FAILED || batch->status == BATCH_EXPIRED ||
-           batch->status == BATCH_CANCELLED;
+    return !is_open(batch) && batch->status != BATCH_FINALIZING;
 }
 
 enum status stored_batch_read(const char *folder, const char *id, struct stored_batch *out, struct err *err)
@@ -187,14 +261,11 @@ enum status stored_batch_read(const char *folder, const char *id, struct stored_
         status = err_set(err, STATUS_BAD_INPUT, "%s is damaged", path);
     }
     buffer_free(&object);
-    TRY(status);
     store_path_of(folder, "batches", id, ".cancel", path);
-    bool open = out->status == BATCH_VALIDATING || out->status == BATCH_IN_PROGRESS;
-    if (open && stat(path, &info) == 0) {
-        out->status = BATCH_CANCELLING;
+    if (status == STATUS_OK && is_open(out) && stat(path, &info) == 0) {
         out->at[BATCH_CANCELLING] = (uint64_t)info.st_mtime;
     }
-    return STATUS_OK;
+    return status;
 }
 
 enum status stored_batch_write(const char *folder, const struct stored_batch *batch, struct err *err)
@@ -211,41 +282,72 @@ enum status stored_batch_write(const char *folder, const struct stored_batch *ba
 void stored_batch_free(struct stored_batch *batch)
 {
     buffer_free(&batch->errors);
+    buffer_free(&batch->expiry);
     buffer_free(&batch->metadata);
 }
+
+void store_remove_rest(const char *folder, const char *id)
+{
+    static const char *const endings[] = {".jsonl.job/journal",
+                                          ".jsonl.job/vectors",
+                                          ".jsonl.job",
+                                          ".jsonl",
+                                          ".errors.jsonl",
+                                          ".jsonl.manifest.json",
+                                          ".jsonl.manifest.json.new",
+                                          ".jsonl.hashes",
+                                          ".input",
+                                          ".abandoned",
+                                          ".json.new",
+                                          ".cancel",
+                                          ".lock"};
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        char path[STORE_PATH_MAX];
+        store_path_of(folder, "batches", id, endings[i], path);
+        if (unlink(path) != 0) { (void)rmdir(path); }
+    }
+}
+
+/* --- Lists --- */
 
 static int compare_names(const void *left, const void *right)
 {
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-enum status store_list(const char *folder, const char *kind, const char *ending, struct buffer *names, size_t *count,
+enum status store_list(const char *folder, const char *kind, const char *ending, struct store_names *names,
                        struct err *err)
 {
     char path[STORE_PATH_MAX];
-    struct buffer found = {0};
     size_t end = strlen(ending);
     TRY(file_path(folder, kind, path, err));
     DIR *directory = opendir(path);
-    *count = 0;
     if (!directory) { return err_set_errno(err, "cannot read %s", path); }
     for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        size_t length = strlen(entry->d_name);
-        if (length <= end || length - end >= STORE_ID_MAX || strcmp(entry->d_name + length - end, ending) != 0) {
+        const char *name = entry->d_name;
+        size_t length = strlen(name);
+        if (length <= end || length - end >= STORE_ID_MAX || name[0] == '.' ||
+            strcmp(name + length - end, ending) != 0) {
             continue;
         }
-        buffer_append(&found, entry->d_name, length - end);
-        buffer_append(&found, "", 1);
-        ++*count;
+        buffer_append(&names->bytes, name, length - end);
+        buffer_append(&names->bytes, "", 1);
+        names->count++;
     }
     closedir(directory);
-    char **order = calloc(*count + 1, sizeof *order);
-    bool whole = order && buffer_ok(&found);
-    size_t at = 0;
-    for (size_t i = 0; whole && i < *count; i++, at += strlen(found.data + at) + 1) { order[i] = found.data + at; }
-    if (whole) { qsort(order, *count, sizeof *order, compare_names); }
-    for (size_t i = 0; whole && i < *count; i++) { buffer_append(names, order[i], strlen(order[i]) + 1); }
-    free(order);
-    buffer_free(&found);
-    return whole && buffer_ok(names) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to list %s", path);
+    names->at = calloc(names->count + 1, sizeof *names->at);
+    if (!names->at || !buffer_ok(&names->bytes)) {
+        names->count = 0;
+        return err_set(err, STATUS_NO_MEMORY, "no memory to list %s", path);
+    }
+    char *name = names->bytes.data;
+    for (size_t i = 0; i < names->count; i++, name += strlen(name) + 1) { names->at[i] = name; }
+    qsort(names->at, names->count, sizeof *names->at, compare_names);
+    return STATUS_OK;
+}
+
+void store_names_free(struct store_names *names)
+{
+    buffer_free(&names->bytes);
+    free(names->at);
 }

@@ -3,7 +3,7 @@
  *     files/ID.json     the object of a file; without it there is no such file
  *     files/ID          its content
  *     batches/ID.json   the object of a batch
- *     batches/ID.lock   as long as the batch has not ended; whoever runs it holds a lock on this file
+ *     batches/ID.lock   as long as the batch has not ended; whoever makes or runs it holds a lock on this file
  *     batches/ID.cancel somebody has asked for its end
  *     batches/ID.input  a link to its input, which may be deleted meanwhile
  *     batches/ID.jsonl… the files of its bulk job
@@ -19,10 +19,10 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
-#include "gateway/dialect.h"
 
 enum { STORE_ID_MAX = 64, STORE_PATH_MAX = PATH_MAX };
-enum { STORE_FILE_BYTES = 200 << 20 }; /* of the largest upload */
+enum { STORE_FILE_BYTES = 200 << 20 };                                  /* of the largest upload */
+enum { STORE_LIFE_LEAST_S = 3600, STORE_LIFE_MOST_S = 30 * 24 * 3600 }; /* of a file that expires */
 
 /* The states of a batch, in the order of their names in the API. */
 enum batch_status {
@@ -32,26 +32,31 @@ enum batch_status {
     BATCH_COMPLETED,
     BATCH_FAILED,
     BATCH_EXPIRED,
-    BATCH_CANCELLING,
+    BATCH_CANCELLING, /* only shown: somebody has asked for the end of one that is validating or in progress */
     BATCH_CANCELLED,
     BATCH_STATUSES
 };
 
 struct stored_batch {
-    char id[STORE_ID_MAX], input[STORE_ID_MAX];
-    char window[16];
+    char id[STORE_ID_MAX], input[STORE_ID_MAX], window[STORE_ID_MAX];
     enum batch_status status;
     uint64_t created_at, expires_at, at[BATCH_STATUSES]; /* in seconds; 0: not yet */
     uint64_t total, completed, failed;
     char output_id[STORE_ID_MAX], errors_id[STORE_ID_MAX]; /* "": none */
-    struct buffer errors, metadata;                        /* JSON; empty: null */
+    struct buffer errors, expiry, metadata;                /* JSON; empty: null */
 };
 
 /* Makes the folders. Errors: those of file_make_folder. */
 MUST_CHECK enum status store_folder_open(const char *folder, struct err *err);
 
+/* Removes files that have expired, and what a kill has left of uploads and of files that were deleted. */
+void store_sweep(const char *folder);
+
 /* Writes FOLDER/KIND/ID and `ending`; kind is "files" or "batches". */
 void store_path_of(const char *folder, const char *kind, const char *id, const char *ending, char path[STORE_PATH_MAX]);
+
+/* True if there is a file of that path. */
+bool store_exists(const char *path);
 
 /* Makes an id: prefix, the time, random digits. Errors: STATUS_IO. */
 MUST_CHECK enum status store_make_id(const char *prefix, char id[STORE_ID_MAX], struct err *err);
@@ -59,12 +64,22 @@ MUST_CHECK enum status store_make_id(const char *prefix, char id[STORE_ID_MAX], 
 /* True if bytes can be an id with that prefix, and so part of a path. */
 bool store_is_id(const char *id, const char *prefix);
 
-/* Appends the object of a file to `to`. */
-void store_put_file(struct buffer *to, const char *id, uint64_t bytes, const char *filename, const char *purpose);
+/* Appends the object of a new file to `to`. life_s: it expires after these seconds; 0: never. */
+void store_put_file(struct buffer *to, const char *id, uint64_t bytes, const char *filename, const char *purpose,
+                    uint64_t life_s);
 
-/* Reads and writes the object of a batch; one that shall be cancelled is BATCH_CANCELLING until that
- * begins. Owns: the caller
- * ends the batch with stored_batch_free, also after an error. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT (it is
+/* Appends the object of a file. Errors: STATUS_NOT_FOUND, also if it has expired; those of file_read. */
+MUST_CHECK enum status store_read_file(const char *folder, const char *id, struct buffer *to, struct err *err);
+
+/* Deletes a file. Errors: STATUS_NOT_FOUND, what errno says. */
+MUST_CHECK enum status store_delete_file(const char *folder, const char *id, struct err *err);
+
+/* True if the disk has room for these bytes, and keeps 1 GiB free, or a twentieth of a small disk: batches write more
+ * than they read, and others use the disk, too. */
+bool store_has_room(const char *folder, uint64_t bytes);
+
+/* Reads and writes the object of a batch; at[BATCH_CANCELLING] says whether somebody has asked for its end. Owns: the
+ * caller ends the batch with stored_batch_free, also after an error. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT (it is
  * damaged), those of files. */
 MUST_CHECK enum status stored_batch_read(const char *folder, const char *id, struct stored_batch *out, struct err *err);
 MUST_CHECK enum status stored_batch_write(const char *folder, const struct stored_batch *batch, struct err *err);
@@ -78,9 +93,20 @@ void stored_batch_free(struct stored_batch *batch);
 /* True if nothing changes it any more. */
 bool stored_batch_has_ended(const struct stored_batch *batch);
 
-/* The names in a folder that end with `ending`, without it and in their order, as C strings one after the other.
- * Errors: what errno says; STATUS_NO_MEMORY. */
-MUST_CHECK enum status store_list(const char *folder, const char *kind, const char *ending, struct buffer *names,
-                                  size_t *count, struct err *err);
+/* Removes what only a batch that has not ended needs; its lock, which the caller holds, comes last. */
+void store_remove_rest(const char *folder, const char *id);
+
+/* Names in their order. Zero-initialise. */
+struct store_names {
+    struct buffer bytes;
+    char **at; /* [count] */
+    size_t count;
+};
+
+/* The names in a folder that end with `ending`, without it. Owns: the caller ends them with store_names_free, also
+ * after an error. Errors: what errno says; STATUS_NO_MEMORY. */
+MUST_CHECK enum status store_list(const char *folder, const char *kind, const char *ending, struct store_names *names,
+                                  struct err *err);
+void store_names_free(struct store_names *names);
 
 #endif

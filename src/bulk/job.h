@@ -77,4 +77,9 @@ struct job_result {
  * kept. */
 MUST_CHECK enum status job_run(const struct job_options *options, struct job_result *result, struct err *err);
 
+/* Cuts the lines and the failures of a job that will not go on back to its last checkpoint, after which one may have
+ * records that the other lacks; does nothing where no job has begun, or it is finished. Errors: STATUS_BAD_INPUT (a file
+ * is shorter than that), those of the journal and the files. */
+MUST_CHECK enum status job_cut(const struct output *output, struct err *err);
+
 #endif

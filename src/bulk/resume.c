@@ -378,6 +378,31 @@ static enum status replay_record(void *context, const struct journal_record *rec
     return buffer_ok(&job->recent) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
 }
 
+static enum status note_checkpoint(void *context, const struct journal_record *record, struct err *err)
+{
+    (void)err;
+    if (record->kind == JOURNAL_CHECKPOINT) { *(struct checkpoint *)context = record->checkpoint; }
+    return STATUS_OK;
+}
+
+enum status job_cut(const struct output *output, struct err *err)
+{
+    const char *const paths[] = {[APPEND_LINES] = output->path, [APPEND_FAILURES] = output->failures};
+    struct checkpoint at = {0};
+    struct journal *journal;
+    if (!job_file_exists(output->journal) || job_file_exists(output->manifest)) { return STATUS_OK; }
+    TRY(journal_open(output->journal, note_checkpoint, &at, &journal, err));
+    enum status status = STATUS_OK;
+    for (int i = APPEND_LINES; status == STATUS_OK && i <= APPEND_FAILURES; i++) {
+        struct append_file file = {0};
+        if (at.lengths[i] == 0 && !job_file_exists(paths[i])) { continue; }
+        status = append_file_open(&file, paths[i], at.lengths[i], err);
+        append_file_close(&file);
+    }
+    journal_close(journal);
+    return status;
+}
+
 static int compare_rows(const void *left, const void *right)
 {
     const struct done *a = left, *b = right;

@@ -73,16 +73,21 @@ static enum status name_errors(struct output *output, struct err *err)
 /* Refuses a file whose lines have equal ids. */
 static enum status check_file(const char *path, size_t most_bytes, struct err *err)
 {
+    enum { SHOWN = 5 };
     struct batch_findings findings = {0};
     enum status status = batch_lines_check(path, most_bytes, &findings, err);
     if (status == STATUS_OK && findings.twice > 0) {
         bool one = findings.twice == 1;
-        status = err_set(err, STATUS_BAD_INPUT, "%s: %llu %s the custom_id of an earlier line: %s %.*s", path,
+        struct buffer shown = {0};
+        for (uint64_t i = 0; i < findings.twice && i < SHOWN; i++) {
+            buffer_format(&shown, "%s%llu (as line %llu)", i == 0 ? "" : ", ",
+                          (unsigned long long)findings.twins[i].line, (unsigned long long)findings.twins[i].first);
+        }
+        status = err_set(err, STATUS_BAD_INPUT, "%s: %llu %s the custom_id of an earlier line: %s %.*s%s", path,
                          (unsigned long long)findings.twice, one ? "line has" : "lines have", one ? "line" : "lines",
-                         (int)findings.shown.length, findings.shown.data);
+                         (int)shown.length, shown.data, findings.twice > SHOWN ? " and others" : "");
+        buffer_free(&shown);
     }
-    buffer_free(&findings.shown);
-    buffer_free(&findings.errors);
     return status;
 }
 

@@ -9,11 +9,8 @@ import random
 import shutil
 
 from batch_case import request
-from batches_case import ENDED, BatchesCase
+from batches_case import ENDED, SHIM, BatchesCase
 from case import SANITIZED, scaled
-from daemon import BINARY
-
-SHIM = os.path.join(os.path.dirname(BINARY), "tests", "libcalls_shim.so")
 
 
 class BatchesKill(BatchesCase):
@@ -115,6 +112,45 @@ class BatchesKill(BatchesCase):
                 self.gateway.kill()
             self.assertGreater(kills, 5 if SANITIZED else 20)
             print(f"{kills} kills, {'cancelled' if cancelled else 'completed'}")
+
+    def test_a_gateway_dies_while_it_takes_a_batch(self):
+        """Before each of its calls that change or sync a file: an answer that its client got holds, and nothing else is left."""
+        content = request("a", "hello").encode()
+        self.start_daemon(self.server)
+        self.start_with_data()
+        files, kills = self.path("data", "files"), 0
+        for call in range(1, 1000, 5 if SANITIZED else 1):
+            self.gateway.kill()
+            shutil.rmtree(self.data)
+            gateway = self.make_gateway(self.server, "--data", self.data, environment={
+                "LD_PRELOAD": SHIM, "CALLS_SHIM_KILL": str(call), "ASAN_OPTIONS": "verify_asan_link_order=0"})
+            gateway.start()
+            file = batch = None
+            try:
+                self.wait_until(lambda: not gateway.running() or self.ask("GET", "/v1/files", gateway=gateway).status == 200, "a kill or the start",
+                                ignore=(ConnectionError,))
+                file = self.upload(content, gateway=gateway).json["id"]
+                batch = self.create(file, gateway).json["id"]
+            except ConnectionError:
+                pass
+            if gateway.running():
+                gateway.kill()
+            kills += batch is None
+            for name in os.listdir(files) if os.path.exists(files) else ():
+                os.utime(os.path.join(files, name), (0, 0))
+            self.start_with_data()
+            self.wait_until(lambda: self.left() == [], lambda: f"call {call}: {self.left()}")
+            found = [one["id"] for one in self.ask("GET", "/v1/batches").json["data"]]
+            self.assertTrue(batch in found if batch else len(found) <= 1, (call, batch, found))
+            for one in found:
+                self.end(one)
+            known = {one["id"] for one in self.ask("GET", "/v1/files").json["data"]}
+            self.assertTrue(file is None or file in known, call)
+            self.wait_until(lambda: set(os.listdir(files)) == known | {one + ".json" for one in known}, lambda: f"call {call}: {os.listdir(files)}")
+            if batch:
+                break
+        self.assertGreater(kills, 3 if SANITIZED else 15)
+        print(kills, "kills")
 
     def stop_gateway(self):
         self.gateway.kill()

@@ -2,6 +2,7 @@
 # ctest: threads
 # ctest-cost: 30
 
+import fcntl
 import gzip
 import json
 import os
@@ -10,7 +11,7 @@ import signal
 import time
 
 from batch_case import request
-from batches_case import BatchesCase
+from batches_case import SHIM, BatchesCase
 from case import SANITIZED
 from corpus import texts
 
@@ -116,7 +117,9 @@ class Api(BatchesCase):
         file = self.upload(lines(1)).json["id"]
         for param, more in (("endpoint", {"endpoint": "/v1/chat/completions"}), ("completion_window", {"completion_window": "soon"}),
                             ("completion_window", {"completion_window": "31d"}), ("metadata", {"metadata": [1]}),
-                            ("output_expires_after", {"output_expires_after": {"anchor": "created_at", "seconds": 3600}}),
+                            *(("output_expires_after", {"output_expires_after": value}) for value in (
+                                {"anchor": "created_at"}, {"anchor": "created_at", "seconds": 3599}, {"anchor": "created_at", "seconds": 2592001},
+                                {"anchor": "last_used_at", "seconds": 3600}, {"seconds": 3600}, 3600)),
                             ("input_file_id", {"input_file_id": "../x"}), ("input_file_id", {"input_file_id": "file-gone"})):
             answer = self.create(file, **more)
             self.assertEqual((answer.status, answer.json["error"]["param"]), (400, param), answer.body)
@@ -162,6 +165,63 @@ class Api(BatchesCase):
         body = purpose + file.replace(b'"a"', b'"../../\xc3\xa4 \\"q\\".jsonl"') + b"--b--\r\n"
         answer = self.ask("POST", "/v1/files", body, good)
         self.assertEqual(answer.json["filename"], '../../\u00e4 "q".jsonl')
+
+
+    def test_files_expire(self):
+        content = lines(3)
+        for anchor, seconds in (("created_at", 60), ("created_at", "soon"), ("created_at", ""), ("last_used_at", 3600)):
+            answer = self.upload(content, expiry=(anchor, seconds))
+            self.assertEqual((answer.status, answer.json["error"]["param"]), (400, "expires_after"), answer.body)
+        file = self.upload(content, expiry=("created_at", 2592000)).json
+        self.assertEqual(file["expires_at"], file["created_at"] + 2592000)
+        made = self.create(file["id"], output_expires_after={"anchor": "created_at", "seconds": 3600}).json
+        self.assertEqual(made["output_expires_after"], {"anchor": "created_at", "seconds": 3600})
+        batch = self.end(made["id"])
+        output = self.ask("GET", f"/v1/files/{batch['output_file_id']}").json
+        self.assertEqual(output["expires_at"], output["created_at"] + 3600)
+        kept = self.upload(content).json["id"]
+        for one in (file["id"], output["id"]):
+            path = self.path("data", "files", one + ".json")
+            self.write(path, json.dumps({**json.loads(self.content(path)), "expires_at": int(time.time())}).encode())
+            for answer in (self.ask("GET", f"/v1/files/{one}"), self.ask("GET", f"/v1/files/{one}/content")):
+                self.assertEqual(answer.status, 404, answer.body)
+        self.assertEqual([one["id"] for one in self.ask("GET", "/v1/files").json["data"]], [kept])
+        self.assertEqual(self.create(file["id"]).json["error"]["param"], "input_file_id")
+        self.restart_gateway()
+        self.wait_until(lambda: sorted(os.listdir(self.path("data", "files"))) == [kept, kept + ".json"], lambda: str(os.listdir(self.path("data", "files"))))
+
+    def test_leftovers_go(self):
+        """What a kill left of an upload or a batch; but not what may still become one."""
+        content = lines(3)
+        file = self.upload(content).json["id"]
+        self.gateway.kill()
+        files, batch = self.path("data", "files"), self.path("data", "batches", "batch_9")
+        for name in ("file-1", "file-2.part", "file-3.json.new", "file-4-output", "file-5-output", "file-6", "file-7.part"):
+            self.write(os.path.join(files, name), b"x")
+            if name not in ("file-6", "file-7.part"):
+                os.utime(os.path.join(files, name), (0, 0))
+        lock = os.open(self.path("data", "batches", "batch_5.lock"), os.O_CREAT | os.O_RDWR)  # another gateway's
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for ending in (".lock", ".json.new"):
+            self.write(batch + ending, b"")
+        os.link(os.path.join(files, file), batch + ".input")
+        self.start_with_data()
+        self.wait_until(lambda: self.left() == ["batch_5.lock"], lambda: str(self.left()))
+        self.assertEqual(sorted(os.listdir(files)), sorted([file, file + ".json", "file-5-output", "file-6", "file-7.part"]))
+        os.close(lock)
+        self.wait_until(lambda: self.left() == [], lambda: str(self.left()))
+
+    def test_an_upload_leaves_room(self):
+        self.gateway.kill()
+        content = b"x" * 1000000
+        for free, status in ((999999, 503), (54687090, 503), (54687091, 200)):  # of 1 GiB, a twentieth of which is kept
+            gateway = self.make_gateway(self.server, "--data", self.data, environment={
+                "LD_PRELOAD": SHIM, "CALLS_SHIM_FREE": str(free), "ASAN_OPTIONS": "verify_asan_link_order=0"})
+            gateway.start().wait_listening()
+            answer = self.upload(content, gateway=gateway)
+            self.assertEqual(answer.status, status, answer.body)
+            gateway.kill()
+        self.assertEqual(len(os.listdir(self.path("data", "files"))), 2)
 
 
 class Ends(BatchesCase):

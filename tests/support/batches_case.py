@@ -4,8 +4,10 @@ import json
 import os
 
 from batch_case import BatchCase
+from daemon import BINARY
 from gateway_case import GatewayCase
 
+SHIM = os.path.join(os.path.dirname(BINARY), "tests", "libcalls_shim.so")
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 
@@ -26,8 +28,9 @@ class BatchesCase(GatewayCase, BatchCase):
         self.gateway.argv = argv
         self.wait_until(lambda: self.ask("GET", "/v1/batches").status == 200, "the gateway to listen", ignore=(ConnectionError,))
 
-    def upload(self, content, filename="requests.jsonl", purpose="batch", gateway=None):
-        parts = ((f'name="purpose"', purpose.encode()), (f'name="file"; filename="{filename}"', content))
+    def upload(self, content, filename="requests.jsonl", purpose="batch", gateway=None, expiry=()):
+        parts = [(f'name="purpose"', purpose.encode()), (f'name="file"; filename="{filename}"', content)]
+        parts += [(f'name="expires_after[{name}]"', str(value).encode()) for name, value in zip(("anchor", "seconds"), expiry)]
         body = b"".join(b"--limit\r\nContent-Disposition: form-data; " + head.encode() + b"\r\n\r\n" + part + b"\r\n" for head, part in parts)
         return self.ask("POST", "/v1/files", body + b"--limit--\r\n", {"Content-Type": "multipart/form-data; boundary=limit"}, gateway)
 

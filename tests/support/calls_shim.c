@@ -1,6 +1,7 @@
 /* A preloaded library that writes down, in the file that CALLS_SHIM names, in which order a process makes names and
  * data durable: a line `call path` for each rename (of the new name), unlink, fsync and fdatasync that succeeded. Or it
- * kills the process before its CALLS_SHIM_KILL-th call that changes or syncs a file, the first being 1. */
+ * kills the process before its CALLS_SHIM_KILL-th call that changes or syncs a file, the first being 1. With
+ * CALLS_SHIM_FREE every disk has 1 GiB, and this number of bytes is free. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -94,4 +96,18 @@ int mkdir(const char *path, mode_t mode)
 {
     count();
     return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+int statvfs64(const char *path, struct statvfs64 *out)
+{
+    int (*real)(const char *, struct statvfs64 *);
+    const char *bytes = getenv("CALLS_SHIM_FREE");
+    *(void **)&real = dlsym(RTLD_NEXT, "statvfs64");
+    int result = real(path, out);
+    if (bytes) {
+        out->f_frsize = 1;
+        out->f_blocks = 1 << 30;
+        out->f_bavail = (fsblkcnt_t)atoll(bytes);
+    }
+    return result;
 }
