@@ -1,5 +1,5 @@
 """Builds the Dockerfile and starts docker-compose.yml on this machine, then checks from outside: users, a crash of a worker and of
-Redis, an empty password, what Prometheus sees. `make containers` runs it.
+Redis, an empty password, keys of the gateway, what Prometheus sees. `make containers` runs it.
 
 No image registry is needed: debian:12-slim is made by debootstrap, and Debian's redis-server and prometheus replace the images of
 those names (7.0 in place of 7.2, 2.42 in place of 3.5). Grafana is not in Debian 12, so its service is not started. The test needs
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import unittest
+import urllib.error
 import urllib.request
 
 import redis
@@ -30,8 +31,8 @@ ROLES = ("producer", "worker", "operator")
 STREAM = "sluice:{default}:requests"
 REPLY = "sluice:{default}:reply:"
 NAMES = {"redis": "sluice_redis_1", "worker-1": "sluice_worker-1_1", "worker-2": "sluice_worker-2_1",
-         "prometheus": "sluice_prometheus_1"}
-USERS = {"redis": "redis", "worker-1": "sluice", "worker-2": "sluice", "prometheus": "nobody"}
+         "gateway": "sluice_gateway_1", "prometheus": "sluice_prometheus_1"}
+USERS = {"redis": "redis", "worker-1": "sluice", "worker-2": "sluice", "gateway": "sluice", "prometheus": "nobody"}
 
 # Settings for a virtual machine without systemd, where podman's usual requests to the kernel fail; and its own storage.
 CONTAINERS_CONF = """[containers]
@@ -183,11 +184,11 @@ def setUpModule():
 
 class Stack(unittest.TestCase):
     def setUp(self):
-        with socket.socket() as one, socket.socket() as other:
-            for probe in (one, other):
+        with socket.socket() as one, socket.socket() as other, socket.socket() as third:
+            for probe in (one, other, third):
                 probe.bind(("127.0.0.1", 0))
-            self.port, self.watch_port = (probe.getsockname()[1] for probe in (one, other))
-        make_project({6379: self.port, 9090: self.watch_port})
+            self.port, self.watch_port, self.http_port = (probe.getsockname()[1] for probe in (one, other, third))
+        make_project({6379: self.port, 9090: self.watch_port, 8080: self.http_port})
         self.addCleanup(lambda: compose("down", "-v", "-t", "3", check=False))
 
     def wait(self, condition, what, seconds=60):
@@ -260,6 +261,8 @@ class Stack(unittest.TestCase):
         with self.subTest("health"):
             for name in NAMES.values():
                 run("podman", "healthcheck", "run", name)
+        with self.subTest("gateway"):
+            self.check_gateway()
         with self.subTest("metrics"):
             self.check_prometheus()
         with self.subTest("kill"):
@@ -300,6 +303,27 @@ class Stack(unittest.TestCase):
             self.assertNotEqual(run("podman", "exec", "--user", "root", NAMES[service], "touch", place, check=False).returncode, 0)
         self.assertGreaterEqual(int(inspect(service, ".HostConfig.Memory")), 1 << 30)
 
+    def embed(self, key):
+        """The status of a call, and how many numbers its vector has."""
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        call = urllib.request.Request(f"http://127.0.0.1:{self.http_port}/embed", b'{"inputs": "hello"}', headers)
+        try:
+            with urllib.request.urlopen(call, timeout=30) as answer:
+                return answer.status, len(json.load(answer)[0])
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, 0
+
+    def check_gateway(self):
+        """It answers a call with a key that `sluice keys create` made, and refuses others."""
+        inside = "/run/secrets/operator_password"
+        made = run("podman", "run", "--rm", "--network=host", "--read-only", "-v", f"{password_file('operator')}:{inside}:ro",
+                   "-e", f"SLUICE_REDIS_PASSWORD_FILE={inside}", "sluice:latest", "keys", "create", "search",
+                   f"--redis=redis://sluice-operator@127.0.0.1:{self.port}")
+        key = made.stdout.split()[-1]
+        self.wait(lambda: self.embed(key) == (200, 192), "the gateway to know the key")
+        for other in (None, key[:-1]):
+            self.assertEqual(self.embed(other), (401, 0))
+
     def ask_prometheus(self, path):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.watch_port}/api/v1/{path}", timeout=10) as answer:
             return json.load(answer)["data"]
@@ -317,7 +341,7 @@ class Stack(unittest.TestCase):
         self.assertEqual([alert for alert in self.ask_prometheus("alerts")["alerts"] if alert["state"] == "firing"], [])
 
     def check_end(self):
-        run("podman", "stop", "-t", "20", NAMES["worker-1"], NAMES["worker-2"], NAMES["prometheus"])
+        run("podman", "stop", "-t", "20", NAMES["worker-1"], NAMES["worker-2"], NAMES["gateway"], NAMES["prometheus"])
         run("podman", "stop", "-t", "20", NAMES["redis"])
         self.assertEqual({service: inspect(service, ".State.ExitCode") for service in NAMES}, dict.fromkeys(NAMES, "0"))
         run("podman", "start", NAMES["redis"])

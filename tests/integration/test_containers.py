@@ -49,6 +49,8 @@ class Containers(SluiceCase):
             self.assertIn("healthcheck", service)
         for service in (services["redis"], *workers):
             self.assertIn("worker_password", service["secrets"])
+        self.assertEqual(services["gateway"]["secrets"], ["producer_password"])
+        self.assertIn("--keys=redis", services["gateway"]["command"])
         for name in ("redis", "prometheus", "grafana"):
             self.assertTrue([volume for volume in services[name]["volumes"] if volume.startswith(f"{name}-data:")], "its data outlives it")
         self.assertEqual([name for name, service in services.items() if "profiles" in service], ["grafana"])
@@ -71,7 +73,7 @@ class Containers(SluiceCase):
         """The file asks for the limits that tests/containers/stack.py checks in a kernel, and for those that its tools
         ignore (podman-compose leaves out pids_limit)."""
         services = self.compose()["services"]
-        users = {name: service["user"] for name, service in services.items() if not name.startswith("worker")}  # the Dockerfile sets theirs
+        users = {name: service["user"] for name, service in services.items() if service["image"] != "sluice:latest"}  # the Dockerfile sets theirs
         self.assertEqual(users, {"redis": "redis", "prometheus": "nobody", "grafana": "472"})
         for service in services.values():
             self.assertEqual((service["read_only"], service["cap_drop"]), (True, ["ALL"]))
@@ -104,7 +106,8 @@ class Containers(SluiceCase):
                 check = service["healthcheck"]["test"]
                 self.assertEqual(check[:2], ["CMD", "/usr/local/bin/sluice"])
                 commands.append(check[2:])
-        self.assertGreaterEqual(len(commands), 4)
+        commands.append(services["gateway"]["command"])
+        self.assertGreaterEqual(len(commands), 5)
         for command in commands:
             self.check_command(command)
 
