@@ -650,10 +650,25 @@ static const struct http_route routes[] = {
 };
 static const struct openapi_path paths[] = {
     {"/v1/files", "get", NULL, "The files of batches"},
+    {"/v1/files", "post", NULL, "Upload one", "multipart/form-data",
+     "{'type':'object','required':['purpose','file'],'additionalProperties':false,'properties':{"
+     "'purpose':{'const':'batch'},'file':{'type':'string','contentMediaType':'application/octet-stream'},"
+     "'expires_after[anchor]':{'const':'created_at'},"
+     "'expires_after[seconds]':{'type':'integer','minimum':3600,'maximum':2592000}},"
+     "'dependentRequired':{'expires_after[anchor]':['expires_after[seconds]'],"
+     "'expires_after[seconds]':['expires_after[anchor]']}}"},
     {"/v1/files/{file}", "get", NULL, "One of them"},
     {"/v1/files/{file}", "delete", NULL, "Delete it"},
     {"/v1/files/{file}/content", "get", "application/octet-stream", "Its content"},
     {"/v1/batches", "get", NULL, "The batches"},
+    {"/v1/batches", "post", NULL, "Answer the requests of a file", "application/json",
+     "{'type':'object','required':['input_file_id','endpoint','completion_window'],'properties':{"
+     "'input_file_id':{'type':'string','pattern':'^file-[0-9a-z-]+$','maxLength':40},"
+     "'endpoint':{'const':'/v1/embeddings'},"
+     "'completion_window':{'type':'string','pattern':'^[1-9][0-9]*[smhd]$','description':'such as 24h; at most 30d'},"
+     "'output_expires_after':{'type':['object','null'],'required':['anchor','seconds'],'properties':{"
+     "'anchor':{'const':'created_at'},'seconds':{'type':'integer','minimum':3600,'maximum':2592000}}},"
+     "'metadata':{'type':['object','null']}}}"},
     {"/v1/batches/{batch}", "get", NULL, "One of them"},
     {"/v1/batches/{batch}/cancel", "post", NULL, "Cancel it"},
 };

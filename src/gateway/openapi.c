@@ -127,6 +127,11 @@ static void put_operation(struct buffer *to, const struct openapi_path *path)
         buffer_json(to, "'parameters':[{'name':%.*s,'in':'path','required':true,'schema':{'type':'string'}}],",
                     (int)strcspn(name + 1, "}"), name + 1);
     }
+    if (path->body) {
+        buffer_json(to, "'requestBody':{'required':true,'content':{%s:{'schema':", path->body_type);
+        put_json(to, path->body);
+        buffer_string(to, "}}},");
+    }
     buffer_json(to, "'responses':{'default':{'description':'The answer, or an error','content':{%s:{}}}}}",
                 path->type ? path->type : "application/json");
 }

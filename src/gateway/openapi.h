@@ -13,6 +13,7 @@ struct openapi_path {
     const char *method; /* "get" */
     const char *type;   /* of the content; NULL: JSON */
     const char *summary;
+    const char *body_type, *body; /* of a request, and the schema, in which ' stands for "; NULL: it has none */
 };
 
 /* Paths; rows with one path follow one another. */

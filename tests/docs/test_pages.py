@@ -121,7 +121,7 @@ class Pages(unittest.TestCase):
         """docs/http.md has each path, each header that is read and each metric."""
         page, code = (SOURCE / "docs/http.md").read_text(), sources("src/gateway/*.c", "src/batch/*.c")
         paths = re.findall(r'"(/[a-z0-9/]*)"', sources("src/gateway/dialect_*.c"))
-        paths += re.findall(r'^ +\{"(/[^"]*)", "(?:get|delete)"', code, re.MULTILINE)
+        paths += re.findall(r'^ +\{"(/[^"]*)", "(?:get|delete|post)"', code, re.MULTILINE)
         headers = set(re.findall(r'http_header\(request, "([^"]+)"', code))
         metrics = re.findall(r"# TYPE (te_\w+|sluice_gateway_http_\w+)", code)
         metrics += ["sluice_gateway_" + name for name in re.findall(r'"(\w+) (?:gauge|counter)"', code)]

@@ -8,7 +8,7 @@
 static const struct openapi_path others[] = {
     {"/v1/jobs/{job}", "get", NULL, "The answer of a job"},
     {"/v1/jobs/{job}", "delete", NULL, "Cancels a job"},
-    {"/metrics", "get", "text/plain", "Metrics"},
+    {"/metrics", "get", "text/plain", "Metrics", "application/json", "{'type':'object'}"},
 };
 
 static struct buffer document(void)
@@ -53,6 +53,8 @@ TEST(other_paths_have_their_methods_and_parameters)
     assert_slice(at(paths, (const char *[]){"/v1/jobs/{job}", "delete", "summary", NULL}), "\"Cancels a job\"");
     assert_slice(at(paths, (const char *[]){"/metrics", "get", "responses", "default", "content", NULL}),
                  quoted("{'text/plain':{}}"));
+    assert_slice(at(paths, (const char *[]){"/metrics", "get", "requestBody", "content", NULL}),
+                 quoted("{'application/json':{'schema':{'type':'object'}}}"));
     buffer_free(&to);
 }
 
