@@ -132,8 +132,9 @@ static void put_operation(struct buffer *to, const struct openapi_path *path)
         put_json(to, path->body);
         buffer_string(to, "}}},");
     }
-    buffer_json(to, "'responses':{'default':{'description':'The answer, or an error','content':{%s:{}}}}}",
-                path->type ? path->type : "application/json");
+    buffer_json(to, "'responses':{'default':{'description':'The answer, or an error','content':{");
+    if (path->type) { buffer_json(to, "%s:{},", path->type); }
+    buffer_json(to, "'application/json':{}}}}}"); /* errors are JSON, too */
 }
 
 static void put_paths(struct buffer *to, struct openapi_paths paths)

@@ -52,7 +52,7 @@ TEST(other_paths_have_their_methods_and_parameters)
                  quoted("[{'name':'job','in':'path','required':true,'schema':{'type':'string'}}]"));
     assert_slice(at(paths, (const char *[]){"/v1/jobs/{job}", "delete", "summary", NULL}), "\"Cancels a job\"");
     assert_slice(at(paths, (const char *[]){"/metrics", "get", "responses", "default", "content", NULL}),
-                 quoted("{'text/plain':{}}"));
+                 quoted("{'text/plain':{},'application/json':{}}"));
     assert_slice(at(paths, (const char *[]){"/metrics", "get", "requestBody", "content", NULL}),
                  quoted("{'application/json':{'schema':{'type':'object'}}}"));
     buffer_free(&to);
