@@ -40,7 +40,8 @@ struct bpe {
     uint32_t token_mask, pair_mask;
     size_t longest; /* of the tokens */
     bool whole_first;
-    int32_t byte_ids[BYTES];
+    int32_t byte_ids[BYTES];            /* -1: the byte has no token and is left out of a piece, as `tokenizers` does */
+    bool lacks;                         /* there are such bytes */
     uint32_t first_ranks[BYTES][BYTES]; /* of merges of bytes, or of the commonest characters */
     /* Only if pieces start as their characters: */
     int32_t *letters; /* [CODE_POINTS]: the id of a character's token, plus 1; 0: it is written as its bytes */
@@ -114,6 +115,20 @@ static uint32_t rank_of(const struct bpe *bpe, int32_t left, int32_t right)
     return *maybe & bit ? find_pair(bpe, pair, hash)->rank : NO_RANK;
 }
 
+/* Takes the bytes without a token out of a piece's symbols; their neighbours may then merge. Returns how many are left.
+ */
+static size_t drop_unknown(const struct bpe *bpe, size_t length, int32_t *ids, uint32_t *ranks)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (ids[i] < 0) { continue; }
+        if (count > 0) { ranks[count - 1] = rank_of(bpe, ids[count - 1], ids[i]); }
+        ids[count++] = ids[i];
+    }
+    if (count > 0) { ranks[count - 1] = NO_RANK; }
+    return count;
+}
+
 /* Writes the symbols that a piece begins as, and the rank of the merge of each with the next. Returns their number, at
  * most the piece's bytes. */
 static size_t put_symbols(const struct bpe *bpe, const char *piece, size_t length, int32_t *ids, uint32_t *ranks)
@@ -124,7 +139,7 @@ static size_t put_symbols(const struct bpe *bpe, const char *piece, size_t lengt
         for (size_t i = 0; i < length; i++) { ids[i] = bpe->byte_ids[bytes[i]]; }
         for (size_t i = 0; i + 1 < length; i++) { ranks[i] = bpe->first_ranks[bytes[i]][bytes[i + 1]]; }
         ranks[length - 1] = NO_RANK;
-        return length;
+        return bpe->lacks ? drop_unknown(bpe, length, ids, ranks) : length;
     }
     uint8_t left = 0, right;
     for (size_t from = 0, at = 0; at < length; left = right) {
@@ -353,8 +368,12 @@ static enum status add_tokens(struct bpe *bpe, const struct trie_key *tokens, si
         char name[8] = {(char)i};
         int length = bpe->letters ? snprintf(name, sizeof name, "<0x%02X>", i) : 1;
         const struct token_slot *slot = find_token(bpe, name, (size_t)length);
-        if (slot->length == 0) { return err_set(err, STATUS_UNSUPPORTED, "there is no token for the byte 0x%02X", i); }
-        bpe->byte_ids[i] = slot->id;
+        bool known = slot->length > 0;
+        if (!known && bpe->letters) {
+            return err_set(err, STATUS_UNSUPPORTED, "there is no token for the byte 0x%02X", i);
+        }
+        bpe->byte_ids[i] = known ? slot->id : -1;
+        bpe->lacks = bpe->lacks || !known;
     }
     return STATUS_OK;
 }
@@ -435,7 +454,7 @@ static enum status mark_whole(struct bpe *bpe, struct err *err)
         if (!merge_piece(bpe, bpe->bytes + slot->start, slot->length, &sink)) {
             return err_set(err, STATUS_NO_MEMORY, "no memory to merge a token of %u bytes", slot->length);
         }
-        slot->whole = sink.count == 1;
+        slot->whole = sink.count == 1 && id == slot->id;
     }
     return STATUS_OK;
 }
@@ -485,6 +504,13 @@ enum status bpe_build(const struct trie_key *tokens, size_t token_count, const s
         bpe_close(bpe);
     }
     return status;
+}
+
+int bpe_missing_byte(const struct bpe *bpe)
+{
+    int byte = 0;
+    while (byte < BYTES && bpe->byte_ids[byte] >= 0) { byte++; }
+    return byte < BYTES ? byte : -1;
 }
 
 void bpe_close(struct bpe *bpe)
@@ -550,13 +576,14 @@ static enum status read_merges(const cJSON *merges, struct tokenizer_spec *spec,
     return STATUS_OK;
 }
 
-/* unk_token and fuse_unk are not read: bpe_build refuses a vocabulary that lacks a byte, so nothing is unknown. */
+/* With an unk_token the vocabulary must have all bytes; so it never stands for anything. */
 static enum status read_bpe(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     static const char *const known[] = {"type",          "unk_token", "fuse_unk", "byte_fallback",
                                         "ignore_merges", "vocab",     "merges",   NULL};
     static const char *const empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", NULL};
     TRY(json_only(part, MODEL, known, empty, err));
+    spec->drops_bytes = !json_field(part, "unk_token");
     TRY(json_bool(part, MODEL, "ignore_merges", &spec->ignore_merges, err));
     TRY(json_bool(part, MODEL, "byte_fallback", &spec->byte_fallback, err));
     TRY(tokenizer_json_vocabulary(json_field(part, "vocab"), spec, err));
@@ -570,6 +597,10 @@ static enum status build_bpe(struct tokenizer *tokenizer, struct tokenizer_spec 
     enum status status = bpe_build(keys, spec->vocabulary_count, spec->merges, spec->merge_count, spec->ignore_merges,
                                    !pipeline_byte_level(&tokenizer->pipeline), &tokenizer->bpe, err);
     free(keys);
+    int missing = status == STATUS_OK ? bpe_missing_byte(tokenizer->bpe) : -1;
+    if (missing >= 0 && !spec->drops_bytes) {
+        status = err_set(err, STATUS_UNSUPPORTED, "there is no token for the byte 0x%02X", (unsigned)missing);
+    }
     return status == STATUS_OK ? STATUS_OK : err_prefix(err, "%s: model", spec->file);
 }
 

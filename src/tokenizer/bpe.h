@@ -27,11 +27,15 @@ int bpe_byte(uint32_t code_point);
 
 /* Builds a model. A token that is not the spelling of any bytes is never found in text. `whole_first`: a piece that is
  * a token is that token, whatever the merges say (`ignore_merges`). `by_letters`: a piece starts as its characters.
- * Owns: the caller ends it with bpe_close; texts are not kept. Errors: STATUS_UNSUPPORTED when one of the 256 bytes has
- * no token; STATUS_BAD_INPUT when a merge names or makes a token that is not in the vocabulary; STATUS_NO_MEMORY. */
+ * Owns: the caller ends it with bpe_close; texts are not kept. Errors: STATUS_UNSUPPORTED when, by letters, one of the
+ * 256 bytes has no token; STATUS_BAD_INPUT when a merge names or makes a token that is not in the vocabulary;
+ * STATUS_NO_MEMORY. */
 MUST_CHECK enum status bpe_build(const struct trie_key *tokens, size_t token_count, const struct bpe_merge *merges,
                                  size_t merge_count, bool whole_first, bool by_letters, struct bpe **out,
                                  struct err *err);
+
+/* The first byte without a token, which is left out of pieces; -1: there is none. */
+int bpe_missing_byte(const struct bpe *bpe);
 
 /* Frees it. NULL is allowed. */
 void bpe_close(struct bpe *bpe);

@@ -76,6 +76,7 @@ struct tokenizer_spec {
     struct bpe_merge *merges; /* BPE; their texts are in merge_text */
     size_t merge_count;
     char *merge_text;
+    bool drops_bytes; /* BPE: a byte without a token is left out */
     bool ignore_merges;
     struct added_token *added; /* as in the file; id -1 if the file has none */
     size_t added_count;

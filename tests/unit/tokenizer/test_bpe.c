@@ -210,14 +210,40 @@ TEST(pieces_of_any_length_merge_alike)
     }
 }
 
-TEST(a_vocabulary_lacks_nothing)
+/* Bytes without a token are left out before anything is merged. */
+TEST(bytes_that_the_vocabulary_lacks_are_left_out)
+{
+    struct parts parts;
+    put_letters(&parts);
+    put_merge(&parts, "a", "b"); /* 256 */
+    parts.tokens[4] = parts.tokens[--parts.token_count];
+    struct bpe *bpe = open_parts(&parts, false);
+    assert_int_equal(bpe_missing_byte(bpe), 4);
+    check(bpe, "\x04", (const int32_t[]){END});
+    CHECK(bpe,
+          "a\x04"
+          "b",
+          256);
+    CHECK(bpe, "\x04x\x04\x04y\x04", 'x', 'y');
+    char longer[2000];
+    memset(longer, 4, sizeof longer);
+    struct id_sink sink = {.ids = (int32_t[4]){0}, .room = 4};
+    assert_true(bpe_encode(bpe, longer, sizeof longer, &sink));
+    assert_int_equal(sink.count, 0);
+    longer[7] = 'a';
+    longer[1999] = 'b';
+    assert_true(bpe_encode(bpe, longer, sizeof longer, &sink));
+    assert_int_equal(sink.count, 1);
+    assert_int_equal(sink.ids[0], 256);
+    bpe_close(bpe);
+}
+
+TEST(a_merge_names_tokens_of_the_vocabulary)
 {
     struct parts parts;
     struct bpe *bpe;
     struct err err = {0};
     put_letters(&parts);
-    assert_int_equal(bpe_build(parts.tokens, LETTERS - 1, NULL, 0, false, false, &bpe, &err), STATUS_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "0xFF"));
     struct bpe_merge merge = {"a", "b", 1, 1};
     assert_int_equal(bpe_build(parts.tokens, LETTERS, &merge, 1, false, false, &bpe, &err), STATUS_BAD_INPUT);
     assert_non_null(strstr(err.message, "a b"));
