@@ -9,7 +9,7 @@
 #include "base/json_tree.h"
 #include "base/utf8.h"
 
-enum { TEMPLATE_MAX_BYTES = 1 << 20 };
+enum { TEMPLATE_MAX_BYTES = 1 << 20, ESCAPED_QUOTE = 1 };
 
 enum format_kind { CHATML, LLAMA3, GEMMA, INST };
 
@@ -37,7 +37,7 @@ enum { FORMATS = sizeof formats / sizeof formats[0] };
 
 struct chat {
     const struct format *format;
-    char *template;          /* decoded; its string literals have "\n" as two characters */
+    char *template;          /* with its string literals decoded */
     char begin[64], end[64]; /* bos_token, if the template writes it, and eos_token */
     char *system;            /* chatml: what a chat without a system message begins with; or NULL */
 };
@@ -73,14 +73,33 @@ static const char *find_template(const cJSON *config)
     return NULL;
 }
 
+/* Decodes \n and \' in the string literals of a template, in place: some files have the characters themselves. A quote
+ * that was escaped becomes U+0001, so that it ends no literal. */
+static void decode_literals(char *template)
+{
+    char *to = template;
+    for (const char *at = template; *at != '\0'; at++) {
+        if (at[0] != '\\' || at[1] == '\0') {
+            *to++ = *at;
+        } else {
+            at++;
+            *to++ = *at == 'n' ? '\n' : *at == '\'' ? ESCAPED_QUOTE : *at;
+        }
+    }
+    *to = '\0';
+}
+
 /* The system message that a ChatML template writes if a chat has none: the literal text of a whole one in it. */
 static char *find_system(const char *template)
 {
-    static const char before[] = "<|im_start|>system\\n";
+    static const char before[] = "<|im_start|>system\n";
     for (const char *at = strstr(template, before); at; at = strstr(at, before)) {
         at += sizeof before - 1;
         const char *end = strstr(at, "<|im_end|>"), *quote = strpbrk(at, "'\"");
-        if (end && end > at && (!quote || quote > end)) { return strndup(at, (size_t)(end - at)); }
+        if (!end || end == at || (quote && quote < end)) { continue; }
+        char *text = strndup(at, (size_t)(end - at));
+        for (char *c = text; c && *c != '\0'; c++) { *c = *c == ESCAPED_QUOTE ? '\'' : *c; }
+        return text;
     }
     return NULL;
 }
@@ -117,6 +136,7 @@ static enum status fill_chat(struct chat *chat, const char *directory, const cJS
         copy_token(config, "bos_token", chat->begin, sizeof chat->begin);
     }
     copy_token(config, "eos_token", chat->end, sizeof chat->end);
+    decode_literals(chat->template);
     if (chat->format->kind == CHATML) { chat->system = find_system(chat->template); }
     return STATUS_OK;
 }
