@@ -102,7 +102,8 @@ static enum http_when answer_openapi(void *context, const struct http_request *r
 {
     const struct gateway *gateway = context;
     (void)request;
-    page_openapi(gateway->extra ? gateway->options.extension->paths : (struct openapi_paths){0}, &reply->body);
+    page_openapi(gateway->extra ? gateway->options.extension->paths : (struct openapi_paths){0}, gateway->keys,
+                 &reply->body);
     return HTTP_NOW;
 }
 

@@ -123,6 +123,7 @@ static void put_operation(struct buffer *to, const struct openapi_path *path)
 {
     const char *name = strchr(path->path, '{');
     buffer_json(to, ",'%s':{'summary':%s,", path->method, path->summary);
+    if (path->open) { put_json(to, "'security':[],"); }
     if (name) {
         buffer_json(to, "'parameters':[{'name':%.*s,'in':'path','required':true,'schema':{'type':'string'}}],",
                     (int)strcspn(name + 1, "}"), name + 1);
@@ -150,7 +151,7 @@ static void put_paths(struct buffer *to, struct openapi_paths paths)
     buffer_string(to, paths.count > 0 ? "}" : "");
 }
 
-void openapi_put(struct openapi_paths own, struct openapi_paths more, struct buffer *to)
+void openapi_put(struct openapi_paths own, struct openapi_paths more, bool keys, struct buffer *to)
 {
     const struct fault_style *const styles[] = {&openai_faults, &tei_faults, &cohere_faults};
     buffer_json(to, "{'openapi':'3.1.1','info':{'title':'Sluice','version':%s},'paths':{", sluice_version);
@@ -169,5 +170,7 @@ void openapi_put(struct openapi_paths own, struct openapi_paths more, struct buf
         buffer_json(to, ",'%s_error':", styles[i]->name);
         put_json(to, styles[i]->schema);
     }
-    buffer_string(to, "}}}");
+    buffer_string(to, "}");
+    if (keys) { put_json(to, ",'securitySchemes':{'key':{'type':'http','scheme':'bearer'}}"); }
+    put_json(to, keys ? "},'security':[{'key':[]}]}" : "}}");
 }

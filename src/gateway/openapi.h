@@ -3,6 +3,7 @@
 #ifndef GATEWAY_OPENAPI_H
 #define GATEWAY_OPENAPI_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buffer.h"
@@ -14,6 +15,7 @@ struct openapi_path {
     const char *type;   /* of the content; NULL: JSON */
     const char *summary;
     const char *body_type, *body; /* of a request, and the schema, in which ' stands for "; NULL: it has none */
+    bool open;                    /* it needs no key */
 };
 
 /* Paths; rows with one path follow one another. */
@@ -22,7 +24,7 @@ struct openapi_paths {
     size_t count;
 };
 
-/* Appends the document for all dialects, for `own` and for `more`. */
-void openapi_put(struct openapi_paths own, struct openapi_paths more, struct buffer *to);
+/* Appends the document for all dialects, for `own` and for `more`; `keys`: those are asked for. */
+void openapi_put(struct openapi_paths own, struct openapi_paths more, bool keys, struct buffer *to);
 
 #endif

@@ -95,7 +95,7 @@ void page_metrics(const struct gateway_counts *counts, const struct model_queue 
     }
 }
 
-void page_openapi(struct openapi_paths more, struct buffer *to)
+void page_openapi(struct openapi_paths more, bool keys, struct buffer *to)
 {
     static const struct openapi_path paths[] = {
         {"/v1/models", "get", NULL, "The models that there are"},
@@ -103,9 +103,9 @@ void page_openapi(struct openapi_paths more, struct buffer *to)
         {"/v1/jobs/{job}", "get", NULL, "The answer to a call with Prefer: respond-async"},
         {"/v1/jobs/{job}", "delete", NULL, "Cancel it"},
         {"/info", "get", NULL, "The first model, as TEI describes it"},
-        {"/health", "get", NULL, "Whether a worker is there"},
+        {"/health", "get", NULL, "Whether a worker is there", .open = true},
         {"/metrics", "get", "text/plain", "Metrics for Prometheus"},
-        {"/openapi.json", "get", NULL, "This document"},
+        {"/openapi.json", "get", NULL, "This document", .open = true},
     };
-    openapi_put((struct openapi_paths){paths, sizeof paths / sizeof paths[0]}, more, to);
+    openapi_put((struct openapi_paths){paths, sizeof paths / sizeof paths[0]}, more, keys, to);
 }

@@ -34,7 +34,7 @@ void page_info(const struct model_queue *queue, struct buffer *to);
 void page_metrics(const struct gateway_counts *counts, const struct model_queue *queues, size_t count,
                   uint64_t http_answered, uint64_t http_refused, struct buffer *to);
 
-/* /openapi.json, with more paths than those of the gateway itself. */
-void page_openapi(struct openapi_paths more, struct buffer *to);
+/* /openapi.json, with more paths than those of the gateway itself; `keys`: those are asked for. */
+void page_openapi(struct openapi_paths more, bool keys, struct buffer *to);
 
 #endif

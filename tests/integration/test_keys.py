@@ -88,6 +88,10 @@ class Redis(KeysCase):
             self.assertEqual(self.ask("GET", path, None, {"Authorization": "Bearer " + key}).status, 200, path)
         for path in ("/health", "/openapi.json"):
             self.assertEqual(self.ask("GET", path).status, 200, path)
+        document = self.ask("GET", "/openapi.json").json
+        self.assertEqual(document["security"], [{"key": []}])
+        free = [path for path, methods in document["paths"].items() if methods.get("get", {}).get("security") == []]
+        self.assertEqual(free, ["/health", "/openapi.json"])
 
     def test_a_revoked_key_ends_within_seconds(self):
         key, other = self.create("k"), self.create("other")

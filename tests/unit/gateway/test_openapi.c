@@ -9,14 +9,20 @@ static const struct openapi_path others[] = {
     {"/v1/jobs/{job}", "get", NULL, "The answer of a job"},
     {"/v1/jobs/{job}", "delete", NULL, "Cancels a job"},
     {"/metrics", "get", "text/plain", "Metrics", "application/json", "{'type':'object'}"},
+    {"/health", "get", NULL, "Health", .open = true},
 };
+
+static struct buffer document_with(bool keys)
+{
+    struct buffer to = {0};
+    openapi_put((struct openapi_paths){others, 2}, (struct openapi_paths){others + 2, 2}, keys, &to);
+    assert_true(buffer_ok(&to) && json_valid(to.data, to.length));
+    return to;
+}
 
 static struct buffer document(void)
 {
-    struct buffer to = {0};
-    openapi_put((struct openapi_paths){others, 2}, (struct openapi_paths){others + 2, 1}, &to);
-    assert_true(buffer_ok(&to) && json_valid(to.data, to.length));
-    return to;
+    return document_with(false);
 }
 
 /* Follows names from one object into the next; fails if one has no such member. */
@@ -68,5 +74,20 @@ TEST(a_required_member_may_not_be_null)
     assert_slice(at(body, (const char *[]){"properties", "query", NULL}), quoted("{'type':'string','minLength':1}"));
     assert_slice(at(body, (const char *[]){"properties", "truncation_direction", NULL}),
                  quoted("{'enum':['Right','right',null]}"));
+    buffer_free(&to);
+}
+
+TEST(where_keys_are_asked_for_all_but_open_paths_need_one)
+{
+    struct buffer without = document(), to = document_with(true);
+    struct slice whole = {to.data, to.length}, security;
+    assert_slice(at(whole, (const char *[]){"security", NULL}), quoted("[{'key':[]}]"));
+    assert_slice(at(whole, (const char *[]){"components", "securitySchemes", "key", NULL}),
+                 quoted("{'type':'http','scheme':'bearer'}"));
+    assert_slice(at(whole, (const char *[]){"paths", "/health", "get", "security", NULL}), "[]");
+    struct slice metrics = at(whole, (const char *[]){"paths", "/metrics", "get", NULL});
+    assert_false(json_member(metrics.bytes, metrics.length, "security", &security.bytes, &security.length));
+    assert_false(json_member(without.data, without.length, "security", &security.bytes, &security.length));
+    buffer_free(&without);
     buffer_free(&to);
 }
