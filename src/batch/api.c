@@ -174,48 +174,27 @@ static void answer_object(struct ask *ask, const char *id)
 
 /* --- Files --- */
 
-/* Copies a part of the upload into a file, durably. */
-static enum status save_part(const struct ask *ask, const struct multipart_part *part, const char *path,
-                             struct err *err)
-{
-    enum { BLOCK = 1 << 16 };
-    char block[BLOCK];
-    int fd;
-    TRY(file_make(path, O_WRONLY | O_TRUNC, &fd, err));
-    enum status status = STATUS_OK;
-    for (uint64_t at = part->begin; status == STATUS_OK && at < part->end;) {
-        size_t wanted = part->end - at < BLOCK ? (size_t)(part->end - at) : BLOCK;
-        ssize_t got = pread(ask->file, block, wanted, (off_t)at);
-        if (got <= 0) {
-            status = err_set_errno(err, "cannot read the body");
-        } else {
-            status = file_put(fd, block, (size_t)got, path, err);
-            at += (uint64_t)got;
-        }
-    }
-    if (status == STATUS_OK && fsync(fd) != 0) { status = err_set_errno(err, "cannot write %s", path); }
-    close(fd);
-    return status;
-}
-
 static enum status save_file(struct ask *ask, const struct multipart_part *part, uint64_t life_s, struct err *err)
 {
-    char id[STORE_ID_MAX], half[STORE_PATH_MAX], path[STORE_PATH_MAX];
+    char id[STORE_ID_MAX], half[STORE_PATH_MAX], path[STORE_PATH_MAX], object_path[STORE_PATH_MAX];
     struct buffer object = {0};
+    int fd;
     TRY(store_make_id("file-", id, err));
     store_path_of(ask->batches->folder, "files", id, ".part", half);
     store_path_of(ask->batches->folder, "files", id, "", path);
-    enum status status = save_part(ask, part, half, err);
+    store_path_of(ask->batches->folder, "files", id, ".json", object_path);
+    TRY(file_make(half, O_WRONLY | O_TRUNC, &fd, err));
+    enum status status = store_copy(ask->file, part->begin, part->end, fd, half, err);
+    if (status == STATUS_OK && fsync(fd) != 0) { status = err_set_errno(err, "cannot write %s", half); }
+    close(fd);
     if (status == STATUS_OK && rename(half, path) != 0) { status = err_set_errno(err, "cannot write %s", path); }
     if (status == STATUS_OK) { status = file_sync_folder(path, err); }
     store_put_file(&object, id, part->end - part->begin, part->filename, "batch", life_s);
-    store_path_of(ask->batches->folder, "files", id, ".json", half);
-    if (status == STATUS_OK) { status = file_write_durably(half, &object, err); }
+    if (status == STATUS_OK) { status = file_write_durably(object_path, &object, err); }
     if (status == STATUS_OK) {
         buffer_append(&ask->reply.body, object.data, object.length);
     } else {
-        (void)unlink(half); /* its object */
-        store_path_of(ask->batches->folder, "files", id, ".part", half);
+        (void)unlink(object_path);
         (void)unlink(half);
         (void)unlink(path);
     }

@@ -333,17 +333,14 @@ static enum batch_status next_status(const struct stored_batch *batch)
                                             : BATCH_COMPLETED;
 }
 
-/* Copies a file, as far as it is there, to an open one. */
+/* Copies a file, if it is there, to an open one. */
 static enum status copy_file(const char *path, int to, struct err *err)
 {
-    enum { BLOCK = 1 << 16 };
-    char block[BLOCK];
+    struct stat info;
     int from = open(path, O_RDONLY | O_CLOEXEC);
     if (from < 0) { return errno == ENOENT ? STATUS_OK : err_set_errno(err, "cannot open %s", path); }
-    enum status status = STATUS_OK;
-    for (ssize_t got; status == STATUS_OK && (got = read(from, block, BLOCK)) != 0;) {
-        status = got < 0 ? err_set_errno(err, "cannot read %s", path) : file_put(to, block, (size_t)got, path, err);
-    }
+    enum status status = fstat(from, &info) == 0 ? store_copy(from, 0, (uint64_t)info.st_size, to, path, err)
+                                                 : err_set_errno(err, "cannot read %s", path);
     close(from);
     return status;
 }

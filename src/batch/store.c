@@ -140,6 +140,21 @@ void store_sweep(const char *folder)
     store_names_free(&names);
 }
 
+enum status store_copy(int from, uint64_t begin, uint64_t end, int to, const char *path, struct err *err)
+{
+    enum { BLOCK = 1 << 16 };
+    char block[BLOCK];
+    while (begin < end) {
+        size_t wanted = end - begin < BLOCK ? (size_t)(end - begin) : BLOCK;
+        ssize_t got = pread(from, block, wanted, (off_t)begin);
+        if (got < 0) { return err_set_errno(err, "cannot copy to %s", path); }
+        if (got == 0) { return err_set(err, STATUS_IO, "cannot copy to %s: the bytes end early", path); }
+        TRY(file_put(to, block, (size_t)got, path, err));
+        begin += (uint64_t)got;
+    }
+    return STATUS_OK;
+}
+
 bool store_has_room(const char *folder, uint64_t bytes)
 {
     struct statvfs disk;

@@ -74,6 +74,10 @@ MUST_CHECK enum status store_read_file(const char *folder, const char *id, struc
 /* Deletes a file. Errors: STATUS_NOT_FOUND, what errno says. */
 MUST_CHECK enum status store_delete_file(const char *folder, const char *id, struct err *err);
 
+/* Copies the bytes [begin, end) of an open file to the end of another one; `path` is for the message. Errors: what
+ * errno says; STATUS_IO if it has fewer. */
+MUST_CHECK enum status store_copy(int from, uint64_t begin, uint64_t end, int to, const char *path, struct err *err);
+
 /* True if the disk has room for these bytes, and keeps 1 GiB free, or a twentieth of a small disk: batches write more
  * than they read, and others use the disk, too. */
 bool store_has_room(const char *folder, uint64_t bytes);
