@@ -67,28 +67,33 @@ bool key_hash(const char *bytes, size_t length, unsigned char *digest)
     return EVP_Digest(bytes, length, digest, NULL, EVP_sha256(), NULL) == 1;
 }
 
-static bool read_name(const char *bytes, size_t length, char name[KEY_NAME_MAX + 1])
+/* Each of these reads a member's value into its place in a key; false: it is bad. */
+static bool read_name(const char *bytes, size_t length, void *to)
 {
+    char *name = to; /* [KEY_NAME_MAX + 1] */
     if (length < 2 || length > KEY_NAME_MAX + 2 || bytes[0] != '"') { return false; }
     snprintf(name, KEY_NAME_MAX + 1, "%.*s", (int)length - 2, bytes + 1);
     return key_name_is(name);
 }
 
-static bool read_limit(const char *bytes, size_t length, uint64_t *limit)
+static bool read_limit(const char *bytes, size_t length, void *to)
 {
+    uint64_t *limit = to;
     if (length > 10 || strspn(bytes, "0123456789") < length) { return false; }
     *limit = strtoull(bytes, NULL, 10);
     return *limit >= 1 && *limit <= KEY_LIMIT_MOST;
 }
 
-static bool read_switch(const char *bytes, size_t length, bool *on)
+static bool read_switch(const char *bytes, size_t length, void *to)
 {
+    bool *on = to;
     *on = length == 4 && memcmp(bytes, "true", 4) == 0;
     return *on || (length == 5 && memcmp(bytes, "false", 5) == 0);
 }
 
-static bool read_digest(const char *bytes, size_t length, unsigned char digest[KEY_DIGEST])
+static bool read_digest(const char *bytes, size_t length, void *to)
 {
+    unsigned char *digest = to; /* [KEY_DIGEST] */
     if (length != 2 * KEY_DIGEST + 2 || bytes[0] != '"' ||
         strspn(bytes + 1, "0123456789abcdefABCDEF") != 2 * (size_t)KEY_DIGEST) {
         return false;
@@ -100,8 +105,9 @@ static bool read_digest(const char *bytes, size_t length, unsigned char digest[K
     return true;
 }
 
-static bool read_queues(const char *bytes, size_t length, struct buffer *queues)
+static bool read_queues(const char *bytes, size_t length, void *to)
 {
+    struct buffer *queues = to;
     struct lexer lexer = {bytes, bytes + length};
     const char *name;
     size_t name_length;
@@ -120,38 +126,31 @@ static bool read_queues(const char *bytes, size_t length, struct buffer *queues)
     return buffer_ok(queues);
 }
 
-/* Members, as bits of those that were there. */
-enum { HAS_NAME = 1, HAS_DIGEST = 2, HAS_TENANT = 4 };
+static const struct {
+    const char *name;
+    bool (*read)(const char *bytes, size_t length, void *to);
+    size_t offset; /* in struct key */
+} members[] = {
+    {"name", read_name, offsetof(struct key, facts.name)},
+    {"sha256", read_digest, offsetof(struct key, digest)},
+    {"tenant", read_name, offsetof(struct key, facts.tenant)},
+    {"queues", read_queues, offsetof(struct key, queues)},
+    {"requests_per_minute", read_limit, offsetof(struct key, facts.requests)},
+    {"tokens_per_minute", read_limit, offsetof(struct key, facts.tokens)},
+    {"max_texts", read_limit, offsetof(struct key, facts.texts)},
+    {"batches", read_switch, offsetof(struct key, facts.batches)},
+};
+enum { MEMBERS = sizeof members / sizeof members[0] };
+enum { HAS_NAME = 1, HAS_DIGEST = 2, HAS_TENANT = 4 }; /* the first rows, as bits of those that were there */
 
 static bool read_member(struct key *key, const struct lexer_member *member, const char *value, size_t length,
                         unsigned *seen)
 {
-    static const char *const names[] = {
-        "name", "sha256", "tenant", "queues", "requests_per_minute", "tokens_per_minute", "max_texts", "batches"};
     unsigned i = 0;
-    while (i < 8 && !lexer_member_is(member, names[i])) { i++; }
-    if (*seen & 1u << i) { return false; }
+    while (i < MEMBERS && !lexer_member_is(member, members[i].name)) { i++; }
+    if (i == MEMBERS || *seen & 1u << i) { return false; }
     *seen |= 1u << i;
-    switch (i) {
-    case 0:
-        return read_name(value, length, key->facts.name);
-    case 1:
-        return read_digest(value, length, key->digest);
-    case 2:
-        return read_name(value, length, key->facts.tenant);
-    case 3:
-        return read_queues(value, length, &key->queues);
-    case 4:
-        return read_limit(value, length, &key->facts.requests);
-    case 5:
-        return read_limit(value, length, &key->facts.tokens);
-    case 6:
-        return read_limit(value, length, &key->facts.texts);
-    case 7:
-        return read_switch(value, length, &key->facts.batches);
-    default:
-        return false;
-    }
+    return members[i].read(value, length, (char *)key + members[i].offset);
 }
 
 enum status key_parse(const char *json, size_t length, struct key *key, struct err *err)
@@ -204,27 +203,20 @@ static enum status read_file(struct keys *keys, struct err *err)
 {
     struct stat now;
     struct buffer text = {0};
-    size_t count = 0, room = 0, number = 0;
-    struct key *items = NULL;
+    size_t count = 0, number = 0, most = 1;
     enum status status = STATUS_OK;
     if (stat(keys->options.source, &now) != 0) { return err_set_errno(err, "cannot read %s", keys->options.source); }
     if (keys->tables[0].known && memcmp(&now.st_mtim, &keys->changed, sizeof now.st_mtim) == 0) { return STATUS_OK; }
     TRY(file_read(keys->options.source, FILE_MOST, &text, err));
+    for (size_t i = 0; i < text.length; i++) { most += text.data[i] == '\n'; }
+    struct key *items = calloc(most, sizeof *items);
+    if (!items) { status = err_set(err, STATUS_NO_MEMORY, "no memory for keys"); }
     const char *last = text.data + text.length;
     for (const char *line = text.data, *end; status == STATUS_OK && line && line < last; line = end + 1) {
         end = memchr(line, '\n', (size_t)(last - line));
         end = end ? end : last;
         number++;
         if (line[0] == '#' || strspn(line, " \t\r") >= (size_t)(end - line)) { continue; }
-        if (count == room) {
-            room = room ? 2 * room : 16;
-            struct key *more = realloc(items, room * sizeof *items);
-            if (!more) {
-                status = err_set(err, STATUS_NO_MEMORY, "no memory for keys");
-                break;
-            }
-            items = more;
-        }
         status = key_parse(line, (size_t)(end - line), &items[count++], err);
         if (status) { status = err_prefix(err, "%s, line %zu", keys->options.source, number); }
     }
