@@ -40,10 +40,17 @@ static void put_number(struct buffer *to, const char *name, double number)
     buffer_json(to, ",\n  %s: %.12g", name, number);
 }
 
-static void put_tasks(struct buffer *to, const struct model_head *head)
+static void put_tasks(struct buffer *to, const struct model *model)
 {
+    const struct model_head *head = &model->head;
     buffer_json(to, ",\n  'tasks': [");
-    buffer_json(to, head->labels == 0 ? "'embed']" : head->labels == 1 ? "'classify', 'rerank']" : "'classify']");
+    if (model->generates) {
+        buffer_json(to, "'generate']");
+    } else if (model->causal_lm && head->labels == 0) {
+        buffer_json(to, "'embed', 'generate']");
+    } else {
+        buffer_json(to, head->labels == 0 ? "'embed']" : head->labels == 1 ? "'classify', 'rerank']" : "'classify']");
+    }
     for (uint32_t i = 0; i < head->labels; i++) {
         buffer_json(to, i == 0 ? ",\n  'labels': ['%s'" : ", '%s'", head->names[i]);
     }
@@ -78,15 +85,17 @@ static void put_model(struct buffer *to, const struct model *model)
     buffer_json(to, "{\n  'model': %s", model->name);
     put_text(to, "id", model->id);
     put_text(to, "family", model->family->model_type);
-    put_tasks(to, &model->head);
+    put_tasks(to, model);
     put_number(to, "layers", model->layer_count);
     put_number(to, "hidden", model->hidden);
     put_number(to, "dims", model->dim);
     put_number(to, "max_tokens", model->max_tokens);
     put_text(to, "tokenizer", tokenizer_type(model->tokenizer));
     put_number(to, "vocabulary", tokenizer_vocabulary(model->tokenizer));
-    put_modules(to, model);
-    put_prompts(to, model);
+    if (!model->generates) {
+        put_modules(to, model);
+        put_prompts(to, model);
+    }
     put_text(to, "words_dtype", dtypes[model->word_embeddings.dtype]);
     put_text(to, "layers_dtype", dtypes[model->layers[0].query.weight.dtype]);
     for (uint32_t i = model->module_count; i-- > 0;) {
@@ -209,15 +218,25 @@ static enum status compare_all(struct comparison *compare, struct engine *engine
     return status;
 }
 
+/* A directory without a pooling may be a language model's. The error is that of the first way to open it. */
+static enum status open_any(const struct config *config, struct model **model, struct err *err)
+{
+    struct model_options options = {.generate = true, .max_tokens = (uint32_t)config->max_tokens};
+    enum status status = config_any_model(config, model, err);
+    if (status == STATUS_OK || model_open(config->model, &options, model, NULL) != STATUS_OK) { return status; }
+    return STATUS_OK;
+}
+
 static enum status look_at_model(const struct own *own, const struct config *config, struct model **model,
                                  struct devices *devices, struct err *err)
 {
     if (!own->reference != !own->texts) {
         return err_set(err, STATUS_BAD_INPUT, "--reference and --texts go together");
     }
-    TRY(config_any_model(config, model, err));
-    if (own->reference && (*model)->head.labels > 0) {
-        return err_set(err, STATUS_UNSUPPORTED, "--reference is for embedding models; this one classifies");
+    TRY(open_any(config, model, err));
+    if (own->reference && ((*model)->head.labels > 0 || (*model)->generates)) {
+        return err_set(err, STATUS_UNSUPPORTED, "--reference is for embedding models; this one %s",
+                       (*model)->generates ? "generates text" : "classifies");
     }
     TRY(devices_open(devices, config, 1, err));
     TRY(devices_load(devices, config, *model, false, 0, err));

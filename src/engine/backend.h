@@ -83,7 +83,7 @@ enum { BACKEND_LAYER_TEXT = 128 };
  * layers may share their measurements. */
 const char *backend_print_layer(const struct model *model, char text[BACKEND_LAYER_TEXT]);
 
-/* What a decoder needs in addition: its step is a pass with blocks, in which `attention` below replaces that of
+/* A decoder needs these in addition: its step is a pass with blocks, in which `attention` below replaces that of
  * encoders, and logits replaces pool. */
 struct decoder_ops {
     uint32_t step_tokens; /* larger steps gain nothing */

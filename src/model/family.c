@@ -365,7 +365,7 @@ static enum status read_scaling(const cJSON *rope, const char *name, bool scaled
 
 static const char *const layer_kinds[] = {"full_attention", "sliding_attention", NULL};
 
-/* What transformers 4 writes as rope_scaling is the scaling of layers that attend to all tokens. */
+/* Transformers 4 writes rope_scaling, which is for the layers that attend to all tokens. */
 static enum status read_rotary(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     const struct family *family = model->family;

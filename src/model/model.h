@@ -74,8 +74,9 @@ struct model_layer {
 };
 
 /* Rotary positions: in each head of queries and keys the numbers i and i + half are turned by the angle position *
- * base^(-i / half) / divisor. With `original` (Llama 3) only turns of which fewer than low_turns fit into so many
- * positions are divided, those of which more than high_turns do are not, and between them the share grows. */
+ * base^(-i / half) / divisor. With `original` (Llama 3) the divisor depends on
+ * how often the angle turns within `original` positions: it applies in full below low_turns, not at all above
+ * high_turns, and to a share between them. */
 struct rotary {
     double base; /* 0: none */
     double divisor;

@@ -65,7 +65,7 @@ struct head_rows {
     float *to; /* [heads, head_dim] */
 };
 
-/* The attention of one token to keys and values in blocks, for the heads of queries that share a head of keys. In a
+/* The attention of one token to keys and values in blocks, by the heads of queries that share a head of keys. In a
  * block of this head there are KEY_BLOCK keys, transposed: [head_dim, KEY_BLOCK], then at `values` as many values:
  * [KEY_BLOCK, head_dim]. Blocks are visited in the order of positions, so the arithmetic depends on nothing else. */
 struct block_attention {

@@ -209,6 +209,7 @@ MODEL_TEST(refuses_other_maths_of_a_family)
           "'hidden_dropout_prob': 0.1, 'initializer_range': 0.02, 'layer_norm_eps': 1e-05, 'pad_token_id': 1, "        \
           "'transformers_version': '4.8.2', "
 #define QWEN3 SIZES ", 'architectures': ['Qwen3ForCausalLM'], 'hidden_act': 'silu', "
+#define LLAMA SIZES ", 'hidden_act': 'silu', "
 #define QWEN3_HEADS QWEN3 "'num_key_value_heads': 2, 'head_dim': 8, "
     static const struct {
         const char *type, *fields, *more, *says;
@@ -282,6 +283,34 @@ MODEL_TEST(refuses_other_maths_of_a_family)
         {"qwen3", QWEN3_HEADS, "'rope_scaling': {'rope_type': 'yarn'}", "rope_scaling", UNSUPPORTED},
         {"qwen3", QWEN3_HEADS, "'rope_parameters': {'rope_type': 'yarn'}", "yarn", UNSUPPORTED},
         {"qwen3", QWEN3_HEADS, "'is_causal': false", "is_causal", UNSUPPORTED},
+        {"llama", LLAMA, "'num_key_value_heads': 2", "is not part of the llama model", UNSUPPORTED},
+        {"llama", LLAMA, "'head_dim': null, 'rope_interleaved': false", "is not part of the llama model", UNSUPPORTED},
+        {"llama", LLAMA, "'num_key_value_heads': 3", "is not a multiple of num_key_value_heads 3", BAD},
+        {"llama", LLAMA, "'rope_interleaved': true", "rope_interleaved", UNSUPPORTED},
+        {"llama", LLAMA, "'attention_bias': true", "attention_bias", UNSUPPORTED},
+        {"llama", LLAMA, "'mlp_bias': true", "mlp_bias", UNSUPPORTED},
+        {"llama", LLAMA, "'partial_rotary_factor': 0.5", "partial_rotary_factor", UNSUPPORTED},
+        {"llama", LLAMA, "'rope_scaling': {'rope_type': 'yarn', 'factor': 4}",
+         "rope_type 'yarn' is not supported; supported: default, linear, llama3", UNSUPPORTED},
+        {"llama", LLAMA, "'rope_scaling': {'type': 'dynamic', 'factor': 2}", "rope_type 'dynamic'", UNSUPPORTED},
+        {"llama", LLAMA, "'rope_scaling': {'type': 'linear', 'rope_type': 'llama3'}", "rope_type and type", BAD},
+        {"llama", LLAMA, "'rope_scaling': {'type': 'linear', 'factor': 0.5}", "factor must be", BAD},
+        {"llama", LLAMA, "'rope_scaling': {'type': 'linear'}", "factor must be", BAD},
+        {"llama", LLAMA, "'rope_scaling': {'type': 'linear', 'factor': 2, 'beta_fast': 32}", "beta_fast", UNSUPPORTED},
+        {"llama", LLAMA, "'rope_scaling': {'rope_type': 'default'}, 'rope_parameters': {'rope_type': 'default'}",
+         "rope_parameters and rope_scaling", BAD},
+        {"llama", LLAMA, "'rope_scaling': {'rope_type': 'llama3', 'factor': 8}", "original_max_position_embeddings",
+         BAD},
+        {"llama", LLAMA,
+         "'rope_scaling': {'rope_type': 'llama3', 'factor': 8, 'original_max_position_embeddings': 32, "
+         "'low_freq_factor': 4, 'high_freq_factor': 4}",
+         "high_freq_factor must be above", BAD},
+        {"llama", LLAMA, "'architectures': ['LlamaForCausalLM', 'x']", "'x' is not supported", UNSUPPORTED},
+        {"mistral", LLAMA, "'sliding_window': 32", "only where text is generated", UNSUPPORTED},
+        {"mistral", LLAMA, "'sliding_window': null", "is not part of the mistral model", UNSUPPORTED},
+        {"qwen2", LLAMA, "'sliding_window': 32, 'use_sliding_window': false", "is not part of the qwen2 model",
+         UNSUPPORTED},
+        {"qwen2", LLAMA, "'use_sliding_window': true", "use_sliding_window", UNSUPPORTED},
         {"gemma3_text", GEMMA3, "'use_bidirectional_attention': false", "use_bidirectional_attention", UNSUPPORTED},
         {"gemma3_text", GEMMA3, "'use_cache': true", "use_bidirectional_attention", UNSUPPORTED},
         {"gemma3_text", GEMMA3_BOTH_WAYS, "'attn_logit_softcapping': 50", "attn_logit_softcapping", UNSUPPORTED},
@@ -353,6 +382,60 @@ MODEL_TEST(reads_the_config_of_gemma3)
         assert_true(model.gain_less_one && !model.causal && model.word_scale * model.word_scale > 31.99f);
         assert_true(model.head_dim == 16 && model.key_heads == 1 && model.layer_norm_eps == 1e-6f);
         free(model.layers);
+    }
+}
+
+/* Reads CONFIG as that of a model that is to generate text. */
+static enum status read_generator(struct model *model, struct err *err)
+{
+    *model = (struct model){.generates = true};
+    enum status status = family_read_config(made.directory, CONFIG, model, err);
+    free(model->layers);
+    return status;
+}
+
+MODEL_TEST(reads_language_models)
+{
+#define CAUSAL(class) SIZES ", 'architectures': ['" class "ForCausalLM'], 'hidden_act': 'silu', "
+#define TURNS                                                                                                          \
+    "'rope_type': 'llama3', 'factor': 8, 'low_freq_factor': 1, 'high_freq_factor': 4, "                                \
+    "'original_max_position_embeddings': 16"
+    static const char *const spellings[] = {"'rope_theta': 5e5, 'rope_scaling': {" TURNS "}",
+                                            "'rope_parameters': {'rope_theta': 5e5, " TURNS "}"};
+    struct model model;
+    struct err err;
+    for (int i = 0; i < 2; i++) {
+        put_config("{'model_type': 'llama', " CAUSAL("Llama") "%s}", spellings[i]);
+        assert_int_equal(read_generator(&model, &err), STATUS_OK);
+        assert_true(model.causal_lm && !model.tied_head && model.causal && model.window == 0);
+        assert_true(model.rotary[0].base == 5e5 && model.rotary[0].divisor == 8 && model.rotary[0].original == 16);
+        assert_true(model.rotary[0].low_turns == 1 && model.rotary[0].high_turns == 4 && model.rotary[1].base == 0);
+        assert_int_equal(model_key_heads(&model), 4);
+    }
+    put_config("{'model_type': 'mistral', " CAUSAL("Mistral") "'sliding_window': 8, 'tie_word_embeddings': true}");
+    assert_int_equal(read_generator(&model, &err), STATUS_OK);
+    assert_true(model.window == 7 && model.tied_head && model.rotary[1].base == 10000);
+    put_config("{'model_type': 'gemma3_text', " GEMMA3 "'architectures': ['Gemma3ForCausalLM'], 'sliding_window': 8, "
+               "'rope_scaling': {'rope_type': 'linear', 'factor': 8.0}}");
+    assert_int_equal(read_generator(&model, &err), STATUS_OK);
+    assert_true(model.causal && model.tied_head && model.window == 7);
+    assert_true(model.rotary[0].divisor == 8 && model.rotary[1].divisor == 1);
+
+    static const struct {
+        const char *config, *says;
+    } cases[] = {
+        {"'model_type': 'llama', " SIZES ", 'hidden_act': 'silu'", "does not generate text"},
+        {"'model_type': 'llama', " SIZES ", 'hidden_act': 'silu', 'architectures': ['LlamaModel']",
+         "\"LlamaModel\" does not generate text"},
+        {"'model_type': 'gemma3_text', " GEMMA3_BOTH_WAYS "'architectures': ['Gemma3ForCausalLM']",
+         "to generate text with use_bidirectional_attention"},
+        {"'model_type': 'gemma3_text', " GEMMA3 "'architectures': ['Gemma3ForCausalLM'], 'final_logit_softcapping': 30",
+         "final_logit_softcapping"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        put_config("{%s}", cases[i].config);
+        assert_int_equal(read_generator(&model, &err), STATUS_UNSUPPORTED);
+        if (!strstr(err.message, cases[i].says)) { fail_msg("%s", err.message); }
     }
 }
 
