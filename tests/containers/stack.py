@@ -319,7 +319,7 @@ class Stack(unittest.TestCase):
         made = run("podman", "run", "--rm", "--network=host", "--read-only", "-v", f"{password_file('operator')}:{inside}:ro",
                    "-e", f"SLUICE_REDIS_PASSWORD_FILE={inside}", "sluice:latest", "keys", "create", "search",
                    f"--redis=redis://sluice-operator@127.0.0.1:{self.port}")
-        key = made.stdout.split()[-1]
+        key = re.search(r"(?m)^\S{20,}$", made.stdout)[0]  # beside a line for people
         self.wait(lambda: self.embed(key) == (200, 192), "the gateway to know the key")
         for other in (None, key[:-1]):
             self.assertEqual(self.embed(other), (401, 0))
