@@ -59,8 +59,8 @@ MODEL_TEST(opens_the_files_of_every_generation)
         "'classifier_dropout': null, 'dtype': 'bfloat16', 'eos_token_id': null, 'is_decoder': false, "
         "'tie_word_embeddings': true, 'transformers_version': '5.23.0', 'use_cache': false",
         /* null and empty are as good as absent */
-        "'architectures': ['BertModel'], 'quantization_config': null, 'pruned_heads': {}, 'auto_map': null, "
-        "'never_heard_of': null, 'is_decoder': false",
+        ("'architectures': ['BertModel'], 'quantization_config': null, 'pruned_heads': {}, 'auto_map': null, "
+         "'never_heard_of': null, 'is_decoder': false"),
     };
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         put_config("{'model_type': 'bert', " SIZES ", 'type_vocab_size': 2, 'attention_probs_dropout_prob': 0.1, "
