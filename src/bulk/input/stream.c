@@ -278,6 +278,7 @@ enum status reader_line(struct reader *reader, struct record *out, struct err *e
         }
         reader_take(reader, length + (feed != NULL), feed != NULL);
         out->length = length > 0 && ahead.bytes[length - 1] == '\r' ? length - 1 : length;
+        out->bytes[out->length] = '\0'; /* over the line's end, or into the room of the read that found no more */
         out->too_large = out->length > reader->limit;
         return STATUS_OK;
     }

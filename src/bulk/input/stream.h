@@ -61,8 +61,8 @@ MUST_CHECK enum status reader_open(struct reader *reader, const char *path, size
 /* Closes the file and frees the buffer. */
 void reader_close(struct reader *reader);
 
-/* The next line, without its line feed or CR LF; the last one needs none. Errors: those of stream_read, with the line
- * before the message; STATUS_BAD_INPUT for a file with more than `most` bytes. */
+/* The next line, without its line feed or CR LF; the last one needs none. A NUL follows its bytes. Errors: those of
+ * stream_read, with the line before the message; STATUS_BAD_INPUT for a file with more than `most` bytes. */
 MUST_CHECK enum status reader_line(struct reader *reader, struct record *out, struct err *err);
 
 /* reader_line, but a line that is too long or not UTF-8 is STATUS_BAD_INPUT naming file and line. */

@@ -133,7 +133,7 @@ TEST(lines_have_a_bound)
         assert_int_equal(record.line, expected[i].line);
         assert_int_equal(record.too_large, expected[i].too_large);
         if (!record.too_large) { assert_int_equal(record.length, strlen(expected[i].text)); }
-        if (!record.too_large) { assert_memory_equal(record.bytes, expected[i].text, record.length); }
+        if (!record.too_large) { assert_memory_equal(record.bytes, expected[i].text, record.length + 1); }
     }
     assert_int_equal(reader_line(&reader, &record, &err), STATUS_OK);
     assert_null(record.bytes);
