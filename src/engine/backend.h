@@ -13,11 +13,11 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "engine/decoder.h"
 #include "engine/engine.h"
 #include "model/model.h"
 
 struct backend_ops;
+struct decoder_options;
 
 /* An engine's counters. Thread: any. */
 struct backend_counters {

@@ -19,7 +19,8 @@
 enum { TIMEOUT_MS = 600000, WAIT_MOST_S = 60 };
 enum { TEXTS_FALLBACK = 256, BYTES_FALLBACK = 1 << 20 }; /* a request's limits, while the queue has published none */
 enum { BUCKETS = 4096, FIELDS_MAX = 16 };
-enum { RENDERED_FLOATS = 1 << 16, RENDERED_MOST = 64 }; /* answers from this size on have a thread; so many at a time */
+/* The least floats of an answer that is rendered on a thread, and the most such answers at a time. */
+enum { RENDERED_FLOATS = 1 << 16, RENDERED_MOST = 64 };
 
 /* One request of a call: some of its texts. */
 struct part {

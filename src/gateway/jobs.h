@@ -32,7 +32,7 @@ MUST_CHECK bool job_id_of_key(const char *tenant, const char *key, const struct 
 void job_put_meta(const struct call *call, char meta[JOB_META_MAX]);
 bool job_read_call(struct slice info, struct call *call);
 
-/* Whether a reply with this info belongs to a tenant. */
+/* Returns whether a reply with this info belongs to a tenant. */
 bool job_is_of_tenant(struct slice info, const char *tenant);
 
 /* Appends the body of an answer about a job. */

@@ -1,4 +1,4 @@
-/* Lets a text out only as far as no stop string can begin in what was let out. It takes whole characters (a stream of
+/* Lets a text out only as far as no stop string can have begun. It takes whole characters (a stream of
  * tokenizer.h makes them). */
 #ifndef GENERATE_TEXT_OUT_H
 #define GENERATE_TEXT_OUT_H

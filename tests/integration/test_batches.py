@@ -191,7 +191,7 @@ class Api(BatchesCase):
         self.wait_until(lambda: sorted(os.listdir(self.path("data", "files"))) == [kept, kept + ".json"], lambda: str(os.listdir(self.path("data", "files"))))
 
     def test_leftovers_go(self):
-        """What a kill left of an upload or a batch; but not what may still become one."""
+        """A sweep removes the rest of an upload or a batch that a kill left, unless it may still become one."""
         content = lines(3)
         file = self.upload(content).json["id"]
         self.gateway.kill()

@@ -10,6 +10,7 @@
 #include "base/system.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/workspace.h"
+#include "engine/decoder.h"
 
 _Static_assert((int)KEY_BLOCK == (int)DECODER_BLOCK, "one size of blocks");
 
