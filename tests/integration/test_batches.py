@@ -328,7 +328,7 @@ class Ends(BatchesCase):
     def test_disk_full(self):
         """The batch says why it waits, and goes on where there is room."""
         self.start_daemon(self.server)
-        content = lines(9000)
+        content = lines(6000)
         self.start_with_data()
         file = self.upload(content).json["id"]
         self.restart_gateway("/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 0; exec "$@"', "sh")

@@ -51,7 +51,7 @@ class BatchesCase(GatewayCase, BatchCase):
         self.assertEqual(answer.status, 200, answer.body)
         return answer.json
 
-    def end(self, batch, status="completed", timeout=60):
+    def end(self, batch, status="completed", timeout=240):
         """Waits for the end of a batch; returns its object."""
         self.wait_until(lambda: self.look(batch)["status"] in ENDED, lambda: f"the end of {self.look(batch)}", timeout)
         found = self.look(batch)
