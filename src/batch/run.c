@@ -68,7 +68,7 @@ static enum status save(struct run *run, struct err *err)
     return stored_batch_write(run->runner->folder, &run->batch, err);
 }
 
-/* Why a batch shall end early; BATCH_COMPLETED: it shall not. */
+/* Returns why a batch must end early, or BATCH_COMPLETED: it need not. */
 static enum batch_status find_reason(const struct run *run)
 {
     char path[STORE_PATH_MAX];

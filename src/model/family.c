@@ -416,7 +416,7 @@ enum status family_read_layer_types(const cJSON *root, const char *name, const c
     return STATUS_OK;
 }
 
-/* Whether the files are a language model's, and whether its lm_head is the word embeddings. */
+/* Reads whether the files are a language model's, and whether its lm_head is the word embeddings. */
 static enum status read_lm_head(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
     static const char ending[] = "ForCausalLM";

@@ -404,9 +404,8 @@ static enum status fill_weights(struct cpu_weights *weights, const struct model 
     bool rounds = int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
     weights->qkv_half =
         weights->kind == GEMM_BF16 || (rounds && even && attends_plainly(model) && weights->set->int8->attention16);
-    if (model->generates) {
-        TRY(keep_lm_head(weights, err));
-    } /* before the embeddings, which it may share, are released */
+    /* lm_head comes before the embeddings: it may share their tensor, which is then released. */
+    if (model->generates) { TRY(keep_lm_head(weights, err)); }
     TRY(keep_embeddings(weights, precision, err));
     TRY(keep_relative_bias(weights, model, err));
     TRY(keep_rotary(weights, model, err));
