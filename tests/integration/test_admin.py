@@ -45,6 +45,7 @@ class Admin(HttpCase):
     def served(self, *flags, **options):
         daemon = self.watched("--http-token-file", self.token_file, *flags, **options)
         self.wait_answer("/readyz", 200)
+        daemon.wait_ready(self.client)
         return daemon
 
     def ask(self, method, path, body=None, token=TOKEN, address="127.0.0.1", **headers):

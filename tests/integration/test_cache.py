@@ -231,9 +231,11 @@ class Cache(GatewayCase):
             for key in self.keys():
                 self.client.set(key, value)
             self.assertEqual(self.how("hello"), ("miss", computed))
+            self.wait_hit("hello")
         for key in self.keys():
             self.client.set(key, self.client.get(key)[:-3])
         self.assertEqual(self.how("hello"), ("miss", computed))
+        self.wait_hit("hello")
         for key in self.keys():
             self.client.delete(key)
             self.client.hset(key, "a", "b")
