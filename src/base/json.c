@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 
 void lexer_skip_space(struct lexer *lexer)
@@ -154,14 +155,9 @@ static bool take_hex(struct lexer *lexer, uint32_t *out)
     uint32_t value = 0;
     if (lexer->end - lexer->at < 4) { return false; }
     for (int i = 0; i < 4; i++) {
-        unsigned c = (unsigned char)lexer->at[i], letter = c | 0x20;
-        if (c >= '0' && c <= '9') {
-            value = value << 4 | (c - '0');
-        } else if (letter >= 'a' && letter <= 'f') {
-            value = value << 4 | (letter - 'a' + 10);
-        } else {
-            return false;
-        }
+        int digit = hex_digit(lexer->at[i]);
+        if (digit < 0) { return false; }
+        value = value << 4 | (unsigned)digit;
     }
     lexer->at += 4;
     *out = value;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hex.h"
 #include "base/json.h"
 #include "base/json_tree.h"
 #include "base/version.h"
@@ -34,7 +35,7 @@ enum status manifest_hash(const char *path, char hex[SHA256_HEX], uint64_t *size
     if (!good || EVP_DigestFinal_ex(context, digest, &length) != 1) {
         status = err_set(err, STATUS_NO_MEMORY, "no memory to hash %s", path);
     }
-    for (unsigned i = 0; i < SHA256_HEX / 2; i++) { snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]); }
+    hex_write(hex, digest, SHA256_HEX / 2);
     EVP_MD_CTX_free(context);
     free(piece);
     fclose(file);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/hex.h"
 #include "base/json.h"
 #include "cli/invocation.h"
 #include "cli/print.h"
@@ -95,7 +96,7 @@ static bool make_key(struct own *own, const char *name)
     queue_put_random(own->key + 3, KEY_RANDOM / 2);
     queue_put_random(own->key + 3 + KEY_RANDOM, KEY_RANDOM / 2);
     if (!key_hash(own->key, strlen(own->key), digest)) { return false; }
-    for (size_t i = 0; i < KEY_DIGEST; i++) { snprintf(hex + 2 * i, 3, "%02x", digest[i]); }
+    hex_write(hex, digest, KEY_DIGEST);
     buffer_json(&own->json, "{'name':%s,'sha256':%s", name, hex);
     if (own->tenant) { buffer_json(&own->json, ",'tenant':%s", own->tenant); }
     for (size_t i = 0; i < 3; i++) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/json.h"
 #include "base/utf8.h"
 
@@ -33,12 +34,6 @@ static const char *keep_value(struct admin_job *job, enum param param, const str
     }
     job->values[param] = strndup(value->data ? value->data : "", value->length);
     return job->values[param] ? NULL : "no memory";
-}
-
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)((at - digits) % 16) : -1;
 }
 
 static bool decode_percent(struct buffer *to, const char *text, size_t length)

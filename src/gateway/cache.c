@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/json.h"
 #include "redis/producer.h"
 
@@ -89,7 +90,7 @@ static bool digest_texts(struct cache_look *look)
 
 static void put_name(const struct cached_text *text, char name[2 * HALF + 1])
 {
-    for (int i = 0; i < HALF; i++) { snprintf(name + 2 * i, 3, "%02x", text->digest[i]); }
+    hex_write(name, text->digest, HALF);
 }
 
 /* Appends the key of a name, or of "" the index: a sorted set of the names by the time when they were written. */

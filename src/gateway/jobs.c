@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/json.h"
 #include "gateway/keys.h"
 #include "http/server.h"
@@ -18,7 +19,7 @@ static const char job_prefix[] = "job-", key_prefix[] = "key-";
 static void put_id(char id[JOB_ID_MAX], const char *prefix, const unsigned char *bytes, size_t length)
 {
     int used = snprintf(id, JOB_ID_MAX, "%s", prefix);
-    for (size_t i = 0; i < length; i++) { used += snprintf(id + used, (size_t)(JOB_ID_MAX - used), "%02x", bytes[i]); }
+    hex_write(id + used, bytes, length);
 }
 
 /* True if a gateway may have made it. */

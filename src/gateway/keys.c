@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hex.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "redis/producer.h"
@@ -434,7 +435,7 @@ static enum status begin_keys(struct keys *keys, struct err *err)
     if (!keys->tables || !keys->timer || EVP_Digest(source->text, source->length, sha1, NULL, EVP_sha1(), NULL) != 1) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for keys");
     }
-    for (size_t i = 0; i < SCRIPT_DIGEST / 2; i++) { snprintf(keys->digest + 2 * i, 3, "%02x", sha1[i]); }
+    hex_write(keys->digest, sha1, SCRIPT_DIGEST / 2);
     for (size_t i = 0; i < keys->options.queue_count; i++) {
         keys->tables[i] =
             (struct table){.keys = keys, .producer = keys->options.producers[i], .queue = keys->options.queues[i]};

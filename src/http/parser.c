@@ -1,4 +1,5 @@
 #include "http/parser.h"
+#include "base/hex.h"
 
 #include <string.h>
 #include <strings.h>
@@ -181,12 +182,6 @@ enum { EXTRA_BYTES = 4096, SIZE_DIGITS = 15 };
 /* SIZE: its digits. EXTENSION: after a ';'. LINE: at the beginning of a trailer; TRAILER: in it. *_LF: a CR was read.
  */
 enum state { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, LINE, TRAILER, TRAILER_LF, END_LF, END, BAD };
-
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)((at - digits) % 16) : -1;
-}
 
 /* Adds a digit to the size of a chunk, or ends it. */
 static enum state read_size(struct http_chunks *chunks, char c)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "redis/tls.h"
 
 static void wipe_secret(char *secret)
@@ -83,13 +84,6 @@ void address_free(struct address *address)
 }
 
 /* --- Parsing ------------------------------------------------------------------------------------------------------ */
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') { return c - '0'; }
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 /* Copies [from, to) and decodes %XX. */
 static enum status decode_part(const char *from, const char *to, char **out, struct err *err)

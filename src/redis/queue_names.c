@@ -1,4 +1,5 @@
 #include "redis/queue_names.h"
+#include "base/hex.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ void queue_put_random(char *to, size_t bytes)
     if (getrandom(random, bytes, 0) != (ssize_t)bytes) {
         memset(random, getpid() & 255, sizeof random); /* then only the process id makes the name unique */
     }
-    for (size_t i = 0; i < bytes; i++) { snprintf(to + 2 * i, 3, "%02x", random[i]); }
+    hex_write(to, random, bytes);
 }
 
 void queue_host(char host[QUEUE_HOST_MAX + 1])
