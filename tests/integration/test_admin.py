@@ -45,7 +45,6 @@ class Admin(HttpCase):
     def served(self, *flags, **options):
         daemon = self.watched("--http-token-file", self.token_file, *flags, **options)
         self.wait_answer("/readyz", 200)
-        daemon.wait_ready(self.client)
         return daemon
 
     def ask(self, method, path, body=None, token=TOKEN, address="127.0.0.1", **headers):
@@ -245,7 +244,7 @@ class Admin(HttpCase):
 
     def test_requests_are_listed(self):
         daemon = self.served(make=lambda *given, **options: self.make_faulty(*given, faults=["held:{kernel}"], **options))
-        worker = daemon.worker_name(self.client)
+        worker = daemon.wait_ready(self.client).worker_name(self.client)
         self.shut_gate()
         slow = self.sender.submit("kernel", id="mine", tenant="acme").entries[0]
 
@@ -318,7 +317,7 @@ class Admin(HttpCase):
         self.assert_shape(caps, example("`POST /api/caps"))
         self.assertEqual(self.change("/api/caps", normal=0)["caps"], {"high": None, "normal": None, "low": None, "later": 5})
         self.assertIn("later  5\n", self.sluice("caps"))
-        worker = daemon.worker_name(self.client)
+        worker = daemon.wait_ready(self.client).worker_name(self.client)
         self.change("/api/worker", 404, worker=worker + "x", order="stop")
         self.change("/api/worker", 400, worker=worker, order="sleep")
         state = lambda: self.read("/api/workers")["queues"][0]["workers"][0]["state"]
@@ -621,7 +620,7 @@ class Admin(HttpCase):
                          self.client.zscore(self.sender.key("later"), parked), self.client.get("canary"),
                          [key for key in self.client.hkeys(self.sender.key("workers")) if key.startswith(b"command:")])
         self.client.set("canary", "sings")
-        before, rss, worker = state(), daemon.rss_bytes(), daemon.worker_name(self.client)
+        before, rss, worker = state(), daemon.rss_bytes(), daemon.wait_ready(self.client).worker_name(self.client)
         self.assertEqual(before[0], letters)
 
         good = {"Host": "localhost", "Authorization": "Bearer " + TOKEN, "Content-Type": "application/json"}
