@@ -133,6 +133,7 @@ struct added_cut added_cuts_next(struct added_cuts *cuts, size_t until)
         cut.until = start < cuts->at ? cuts->at : start;
         cut.token = match.token;
         cuts->at = match.token->rstrip ? take_spaces(cuts, &match) : match.end;
+        cut.end = match.token->rstrip ? cuts->spaces : match.end;
         return cut;
     }
     cuts->at = until;

@@ -39,9 +39,10 @@ struct added_cuts {
     size_t spaces;   /* the end of the white space that was examined last */
 };
 
-/* The next part of a text: the bytes from .. until-1, which may be none, and the token that follows them, or NULL. */
+/* The next part of a text: the bytes from .. until-1, which may be none, and the token that follows them, or NULL. The
+ * token's place ends at `end`: after all the white space that it strips, even where another token begins in it. */
 struct added_cut {
-    size_t from, until;
+    size_t from, until, end;
     const struct added_token *token;
 };
 

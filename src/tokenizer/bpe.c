@@ -241,6 +241,14 @@ static void merge_long(const struct bpe *bpe, struct long_piece *piece, uint32_t
     }
 }
 
+/* The length of the symbol at a place of a piece, as put_symbols makes them. */
+static size_t symbol_bytes(const struct bpe *bpe, const char *piece, size_t at)
+{
+    size_t end = at;
+    if (!bpe->letters || ((unsigned char)piece[at] & 0xC0) == 0x80) { return 1; }
+    return bpe->letters[utf8_next(piece, &end)] != 0 ? end - at : 1;
+}
+
 static bool encode_long(const struct bpe *bpe, const char *bytes, size_t length, struct id_sink *sink)
 {
     char *memory = length < UINT32_MAX ? malloc(length * (2 * sizeof(uint64_t) + 4 * sizeof(uint32_t))) : NULL;
@@ -252,7 +260,11 @@ static bool encode_long(const struct bpe *bpe, const char *bytes, size_t length,
     piece.previous = piece.next + length;
     uint32_t count = (uint32_t)put_symbols(bpe, bytes, length, piece.ids, piece.ranks);
     merge_long(bpe, &piece, count);
-    for (uint32_t at = 0; at < count; at = piece.next[at]) { id_sink_put(sink, piece.ids[at]); }
+    size_t from = 0, until = 0;
+    for (uint32_t at = 0; at < count; at = piece.next[at], from = until) {
+        for (uint32_t i = at; i < piece.next[at] && sink->placing; i++) { until += symbol_bytes(bpe, bytes, until); }
+        id_sink_put(sink, piece.ids[at], bytes + from, until - from);
+    }
     free(memory);
     return true;
 }
@@ -263,16 +275,16 @@ static bool put_whole(const struct bpe *bpe, const char *piece, size_t length, b
     if (length > bpe->longest) { return false; }
     const struct token_slot *slot = find_token(bpe, piece, length);
     bool whole = slot->whole || (any && slot->length > 0);
-    if (whole) { id_sink_put(sink, slot->id); }
+    if (whole) { id_sink_put(sink, slot->id, piece, length); }
     return whole;
 }
 
 static bool merge_piece(const struct bpe *bpe, const char *piece, size_t length, struct id_sink *sink)
 {
-    if (length > SHORT_PIECE) { return encode_long(bpe, piece, length, sink); }
+    if (length > SHORT_PIECE || sink->placing) { return encode_long(bpe, piece, length, sink); }
     int32_t ids[SHORT_PIECE];
     size_t count = merge_short(bpe, piece, length, ids);
-    for (size_t i = 0; i < count; i++) { id_sink_put(sink, ids[i]); }
+    for (size_t i = 0; i < count; i++) { id_sink_put(sink, ids[i], NULL, 0); }
     return true;
 }
 

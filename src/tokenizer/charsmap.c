@@ -377,7 +377,7 @@ static bool replace_cluster(struct mapping *mapping, size_t from, size_t until)
     const char *content = mapping->map->texts.data + to->at;
     put_kept(mapping, from);
     buffer_append(mapping->out, content, to->length);
-    if (mapping->origin && !mapping->origin->ended) {
+    if (origin_follows(mapping->origin)) {
         follow_replacement(mapping->origin, mapping->text + from, until - from, content, to->length);
     }
     mapping->kept = until;

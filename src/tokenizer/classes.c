@@ -41,6 +41,7 @@ struct tokenizer_class {
     bool plain;       /* named tokens have no flags, even if the files give some */
     enum tokenizer_around around;
     enum named first, last; /* the tokens before and after a text */
+    enum trim trim;         /* with BPE as the config says */
 };
 
 #define BYTE_LEVEL(prefix, regex)                                                                                      \
@@ -90,7 +91,8 @@ static const struct tokenizer_class classes[] = {
      .mask_strips = true,
      .around = AROUND_ROBERTA,
      .first = CLS,
-     .last = SEP},
+     .last = SEP,
+     .trim = TRIM_ALL},
     {.names = {"RobertaTokenizer", "BartTokenizer", "LEDTokenizer", "LongformerTokenizer", "MvpTokenizer"},
      .families = {"roberta"},
      .model = &tokenizer_bpe,
@@ -100,7 +102,8 @@ static const struct tokenizer_class classes[] = {
      .decoder = {BYTE_LEVEL("false", "true")},
      .around = AROUND_ROBERTA,
      .first = CLS,
-     .last = SEP},
+     .last = SEP,
+     .trim = TRIM_ALL},
     {.names = {"XLMRobertaTokenizer"},
      .families = {"xlm-roberta", "gte"},
      .model = &tokenizer_unigram,
@@ -679,6 +682,13 @@ static enum status finish_spec(const struct tokenizer_class *class, const struct
     TRY(put_extra(class, files, spec, err));
     spec->around = class->around;
     if (class->around == AROUND_FILE) { return STATUS_OK; }
+    spec->specials.trim = class->trim;
+    if (class->model == &tokenizer_bpe) {
+        bool trims = true, prefix = false;
+        TRY(json_bool(files->config, CONFIG_FILE, "trim_offsets", &trims, err));
+        TRY(json_bool(files->config, CONFIG_FILE, "add_prefix_space", &prefix, err));
+        spec->specials.trim = !trims ? TRIM_NOTHING : prefix ? TRIM_BUT_FIRST : TRIM_ALL;
+    }
     TRY(find_end(class, files, class->first, spec, &spec->first, err));
     return find_end(class, files, class->last, spec, &spec->last, err);
 }

@@ -154,7 +154,7 @@ static int compare_ids(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static struct decode_token *find_token(const struct decode_tokens *tokens, int32_t id)
+struct decode_token *decode_tokens_find(const struct decode_tokens *tokens, int32_t id)
 {
     const struct decode_token key = {.id = id};
     return tokens->count ? bsearch(&key, tokens->list, tokens->count, sizeof key, compare_ids) : NULL;
@@ -165,7 +165,7 @@ static void set_token(struct decode_tokens *tokens, struct decode_token *token, 
                       size_t length, size_t *used)
 {
     memcpy(tokens->bytes + *used, text, length);
-    *token = (struct decode_token){id, (uint32_t)*used, (uint32_t)length, false};
+    *token = (struct decode_token){.id = id, .start = (uint32_t)*used, .length = (uint32_t)length};
     *used += length;
 }
 
@@ -188,11 +188,12 @@ enum status decode_tokens_copy(const struct tokenizer_spec *spec, const struct a
     for (size_t i = 0; i < added_count; i++) {
         const char *text = normal[i].length ? normal[i].data : added[i].content;
         size_t length = normal[i].length ? normal[i].length : added[i].length;
-        struct decode_token *token = find_token(tokens, added[i].id); /* among those of the vocabulary */
+        struct decode_token *token = decode_tokens_find(tokens, added[i].id); /* among those of the vocabulary */
         if (!token) { token = &tokens->list[own + more++]; }
         set_token(tokens, token, added[i].id, text, length, &used);
         int32_t same = trie_find(contents, text, length);
         token->special = same != TRIE_NONE && added[same].special;
+        token->normal = normal[i].length > 0;
     }
     tokens->count += more;
     qsort(tokens->list, tokens->count, sizeof *tokens->list, compare_ids);
@@ -436,7 +437,7 @@ enum status tokenizer_stream_open(const struct tokenizer *tokenizer, bool specia
 void tokenizer_stream_put(struct tokenizer_stream *stream, int32_t id, struct buffer *text)
 {
     const struct decode_tokens *tokens = &stream->tokenizer->tokens;
-    const struct decode_token *token = find_token(tokens, id);
+    const struct decode_token *token = decode_tokens_find(tokens, id);
     if (!token || (token->special && !stream->specials)) { return; }
     stream->out = text;
     put_text(stream, 0, tokens->bytes + token->start, token->length);

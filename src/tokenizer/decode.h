@@ -49,6 +49,7 @@ struct decode_token {
     int32_t id;
     uint32_t start, length; /* in decode_tokens.bytes */
     bool special;
+    bool normal; /* the text is the normal form of an added token's content */
 };
 
 /* The texts of all tokens, sorted by id. Zero-initialise for none. */
@@ -72,6 +73,9 @@ void decode_chain_free(struct decode_chain *chain);
 MUST_CHECK enum status decode_tokens_copy(const struct tokenizer_spec *spec, const struct added_token *added,
                                           size_t added_count, const struct buffer *normal, const struct trie *contents,
                                           struct decode_tokens *tokens, struct err *err);
+
+/* The token with this id, or NULL. */
+struct decode_token *decode_tokens_find(const struct decode_tokens *tokens, int32_t id);
 
 void decode_tokens_free(struct decode_tokens *tokens);
 

@@ -228,6 +228,18 @@ static enum status read_end(const cJSON *part, const char *field, int32_t *id, s
     return fields_id(cJSON_GetArrayItem(end, 1), JSON_FILE ": post_processor: an id", id, err);
 }
 
+/* Notes that a step trims offsets. */
+static enum status read_trim(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
+{
+    const char *path = JSON_FILE ": post_processor";
+    bool trims = true, prefix = true;
+    TRY(json_bool(part, path, "trim_offsets", &trims, err));
+    TRY(json_bool(part, path, "add_prefix_space", &prefix, err));
+    enum trim trim = prefix ? TRIM_BUT_FIRST : TRIM_ALL;
+    if (trims) { spec->specials.trim = spec->specials.trim == TRIM_NOTHING ? trim : TRIM_TWICE; }
+    return STATUS_OK;
+}
+
 /* ByteLevel only moves offsets, and a Sequence is one step after the other: besides ByteLevel it may have one step. */
 static enum status read_processors(const cJSON *list, struct tokenizer_spec *spec, struct err *err)
 {
@@ -237,7 +249,10 @@ static enum status read_processors(const cJSON *list, struct tokenizer_spec *spe
     cJSON_ArrayForEach(child, list)
     {
         TRY(fields_string(child, path, "type", &type, err));
-        if (strcmp(type, "ByteLevel") == 0) { continue; }
+        if (strcmp(type, "ByteLevel") == 0) {
+            TRY(read_trim(child, spec, err));
+            continue;
+        }
         if (only || strcmp(type, "Sequence") == 0) {
             return err_set(err, STATUS_UNSUPPORTED, "%s: type %.100s is not supported there", path, type);
         }
@@ -253,7 +268,7 @@ enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *sp
     if (part) { TRY(fields_string(part, path, "type", &type, err)); }
     if (strcmp(type, "Sequence") == 0) { return read_processors(json_field(part, "processors"), spec, err); }
     spec->specials.pair_types = strcmp(type, "ByteLevel") == 0;
-    if (spec->specials.pair_types) { return STATUS_OK; }
+    if (spec->specials.pair_types) { return part ? read_trim(part, spec, err) : STATUS_OK; }
     if (strcmp(type, "TemplateProcessing") == 0) {
         TRY(read_single(part, spec, err));
         return read_pair(part, &spec->specials, err);
@@ -264,7 +279,10 @@ enum status tokenizer_json_template(const cJSON *part, struct tokenizer_spec *sp
     }
     TRY(read_end(part, "cls", &first, err));
     TRY(read_end(part, "sep", &last, err));
+    if (!bert) { TRY(read_trim(part, spec, err)); }
+    enum trim trim = spec->specials.trim;
     spec->specials = bert ? bert_template(first, last) : roberta_template(first, last);
+    spec->specials.trim = trim;
     return STATUS_OK;
 }
 

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/buffer.h"
 #include "base/err.h"
 
 /* The steps applied to a text; each as the field of that name in the tokenizer's files. */
@@ -66,8 +65,5 @@ size_t normalizer_expand(const struct normalizer_options *options, uint32_t code
 /* Inserts a character into UTF-8 text whose marks from `run` on are sorted, after those of its class and before higher
  * ones. Shapes: text [length + 4]; the returned number of bytes is added. */
 size_t normalizer_insert(char *text, size_t run, size_t length, struct normal_character character);
-
-/* Appends the normalised form of valid UTF-8. Errors: the buffer is broken when memory ran out. */
-void normalizer_text(const struct normalizer *normalizer, const char *text, size_t length, struct buffer *out);
 
 #endif

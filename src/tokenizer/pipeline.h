@@ -1,5 +1,5 @@
 /* The steps between a text and a model that tokenizer.json lists as `normalizer` and `pre_tokenizer`, on whole
- * stretches of text: used by every model but WordPiece (which reads character by character, see tokenizer.c). */
+ * stretches of text. WordPiece mostly reads character by character instead (tokenizer.c). */
 #ifndef TOKENIZER_PIPELINE_H
 #define TOKENIZER_PIPELINE_H
 
@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/charsmap.h"
+#include "tokenizer/normalizer.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/wordpiece.h"
@@ -27,6 +28,9 @@ enum normal_step_kind {
     STEP_PRECOMPILED, /* `map` */
     STEP_STRIP_ACCENTS,
     STEP_NMT,     /* drops controls, turns every space into a blank */
+    STEP_CLEAN,   /* the same with BERT's characters; this and the next two are steps of BertNormalizer */
+    STEP_PAD_CJK, /* a blank before and after each */
+    STEP_STRIP_MARKS,
     STEP_UNICODE, /* `unicode` */
 };
 
@@ -43,8 +47,9 @@ enum split_step_kind {
     SPLIT_WHITESPACE, /* pieces end at white space, which is dropped */
     SPLIT_METASPACE,
     SPLIT_PATTERN,
-    SPLIT_BEHIND,     /* each `string` ends a piece */
-    SPLIT_BYTE_LEVEL, /* later steps and the model see bytes, which BPE needs */
+    SPLIT_BEHIND,      /* each `string` ends a piece */
+    SPLIT_PUNCTUATION, /* each is a piece; a step of BertPreTokenizer */
+    SPLIT_BYTE_LEVEL,  /* later steps and the model see bytes, which BPE needs */
 };
 
 enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
@@ -91,7 +96,8 @@ struct pipeline_run {
     struct id_sink *sink;
     struct buffer normal[2];                  /* input and output of a normaliser's step */
     struct buffer pieces[PIPELINE_MAX_STEPS]; /* output of each split step */
-    struct buffer scratch;                    /* the encoder's */
+    struct buffer text_places, places[2], piece_places[PIPELINE_MAX_STEPS]; /* the places of them all, as spans */
+    struct buffer scratch;                                                  /* the encoder's */
 };
 
 /* Encodes all of a text, valid UTF-8 or not, into run->sink; stops when that is full.
@@ -104,11 +110,16 @@ void pipeline_end(struct pipeline_run *run);
 /* Appends the normalised form of valid UTF-8 to `out`. Errors: the buffer is broken. */
 void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_t length, struct buffer *out);
 
+/* Sets the steps of BERT's tokenizers in an empty pipeline. Owns: pipeline_free ends them. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status pipeline_set_bert(struct pipeline *pipeline, const struct normalizer_options *options,
+                                         struct err *err);
+
 /* Sets `whole` and `first` once all steps are there. */
 void pipeline_prepare(struct pipeline *pipeline);
 
-/* The same for an added token that is looked for in normalised text; call it for each. */
-void pipeline_prepare_token(struct pipeline *pipeline, const char *token, size_t length, bool rstrip);
+/* The same for an added token that is looked for in normalised text, as `token`; call it for each. */
+void pipeline_prepare_token(struct pipeline *pipeline, const struct added_token *flags, const char *token,
+                            size_t length);
 
 /* The largest number of characters (`bytes` false) or bytes that a text becomes: `*growth` for each of its bytes, plus
  * the returned number. `letters`: some added token is a single character. */

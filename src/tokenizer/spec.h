@@ -26,7 +26,7 @@ struct tokenizer_model {
     enum status (*read)(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
     /* Makes the tokenizer's own model. Errors: as tokenizer_build. */
     enum status (*build)(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err);
-    piece_encoder *encode; /* NULL for WordPiece, which reads without a pipeline (tokenizer.c) */
+    piece_encoder *encode;
 };
 
 extern const struct tokenizer_model tokenizer_wordpiece, tokenizer_unigram, tokenizer_bpe;
@@ -40,12 +40,17 @@ struct special_ids {
     uint32_t count;
 };
 
+/* The blanks at the ends of tokens' texts that the post-processor takes off the places of tokens: all, or all but one
+ * before the first token; it may say so twice, which is not served. */
+enum trim { TRIM_NOTHING, TRIM_ALL, TRIM_BUT_FIRST, TRIM_TWICE };
+
 /* The special tokens that the post-processor puts around a text, and around and between those of a pair. */
 struct tokenizer_template {
     struct special_ids single[2], pair[3];
     uint32_t second;      /* this many of pair[1] have token type 0 */
     bool pair_types;      /* all tokens after them have type 1; false: all of a pair has type 0 */
     bool pair_is_strange; /* the file's pair is of another kind, which is not served */
+    enum trim trim;
 };
 
 /* The template: the file's own post-processor, or one of two tokens. */
@@ -62,8 +67,8 @@ struct vocabulary_entry {
 struct tokenizer_spec {
     const char *file; /* for messages; a literal */
     const struct tokenizer_model *model;
-    struct normalizer_options normalizer; /* WordPiece; all others have a pipeline */
-    struct pipeline pipeline;
+    struct normalizer_options normalizer; /* WordPiece */
+    struct pipeline pipeline;             /* all others */
     struct vocabulary_entry *vocabulary;
     size_t vocabulary_count;
     size_t
@@ -89,11 +94,10 @@ struct tokenizer_spec {
 /* The tokenizer made from a spec: read-only except unigram->met, so that every thread may encode with it. */
 struct tokenizer {
     const struct tokenizer_model *model;
-    struct trie *trie;                     /* vocabulary, token -> id; NULL for BPE */
-    struct normalizer *normalizer, *plain; /* WordPiece. `plain` changes nothing: it splits text that is normalised
-                                              already; NULL when `normalized` is empty */
+    struct trie *trie;             /* vocabulary, token -> id; NULL for BPE */
+    struct normalizer *normalizer; /* WordPiece, which mostly reads without the pipeline */
     struct wordpiece wordpiece;
-    struct pipeline pipeline; /* all others */
+    struct pipeline pipeline;
     struct unigram *unigram;
     struct bpe *bpe;
     size_t growth, more; /* n bytes of text become at most n * growth + more ids */
@@ -110,6 +114,14 @@ struct tokenizer {
     uint32_t max_tokens;
     char class_name[64]; /* the class that only config.json names; "": it names none, or tokenizer_config.json does */
 };
+
+/* Appends the ids of a text, without special tokens, by the pipeline. Errors: as pipeline_encode. */
+MUST_CHECK enum status tokenizer_run_pipeline(const struct tokenizer *tokenizer, struct id_sink *sink, const char *text,
+                                              size_t length, struct err *err);
+
+/* Refuses ids that the model has no vector for. */
+MUST_CHECK enum status tokenizer_check_known(const struct tokenizer *tokenizer, const int32_t *ids, uint32_t count,
+                                             struct err *err);
 
 /* Frees the remaining contents of a spec and leaves an empty one. */
 void tokenizer_spec_free(struct tokenizer_spec *spec);

@@ -1,9 +1,9 @@
-/* Encoding. The text is read in windows: each is checked to be UTF-8 and searched for added tokens, then its characters
- * go through the normalizer into one word at a time, whose ids go to the caller. Nothing is allocated, and nothing
- * beyond the last id that was asked for is read.
+/* Encoding with WordPiece. The text is read in windows: each is checked to be UTF-8 and searched for added tokens, then
+ * its characters go through the normalizer into one word at a time, whose ids go to the caller. Nothing is allocated,
+ * and nothing beyond the last id that was asked for is read.
  *
- * If added tokens are also looked for in the normalised text, which is rare, whole stretches of text are normalised
- * first. */
+ * A pipeline does the same in whole stretches of text if added tokens are also looked for in the normalised text, which
+ * is rare, or if the places of the ids are asked for. */
 #include "tokenizer/tokenizer.h"
 
 #include <stdint.h>
@@ -82,8 +82,10 @@ static void feed_entry(struct splitter *splitter, const struct normal_entry *ent
     if (entry->kind == NORMAL_ISOLATED) { end_word(splitter); }
 }
 
-/* Splits text[from..until), valid UTF-8, until it ends or there are more ids than room. */
-static void feed_splitter(struct splitter *splitter, const char *text, size_t from, size_t until)
+/* Splits text[from..until), valid UTF-8, until it ends or there are more ids than room. As part of its caller it is
+ * slower by a fifth. */
+__attribute__((noinline)) static void feed_splitter(struct splitter *splitter, const char *text, size_t from,
+                                                    size_t until)
 {
     const struct normal_entry *table = splitter->normalizer->table;
     while (from < until && !id_sink_full(splitter->sink)) {
@@ -108,41 +110,9 @@ static enum status encode_stream(struct splitter *splitter, const char *text, si
         feed_splitter(splitter, text, cut.from, cut.until);
         if (!cut.token || id_sink_full(splitter->sink)) { continue; }
         end_word(splitter);
-        id_sink_put(splitter->sink, cut.token->id);
+        id_sink_put_text(splitter->sink, cut.token->id, NULL, 0);
     }
     end_word(splitter);
-    return STATUS_OK;
-}
-
-/* Encodes a stretch without raw added tokens, if others are looked for in normalised text. */
-static enum status encode_stretch(struct splitter *splitter, const char *text, size_t length, struct err *err)
-{
-    struct buffer normal = {0};
-    normalizer_text(splitter->tokenizer->normalizer, text, length, &normal);
-    struct added_cuts cuts = {&splitter->tokenizer->normalized, normal.data, normal.length};
-    while (cuts.at < normal.length && !id_sink_full(splitter->sink)) {
-        struct added_cut cut = added_cuts_next(&cuts, normal.length);
-        feed_splitter(splitter, normal.data, cut.from, cut.until);
-        end_word(splitter);
-        if (cut.token) { id_sink_put(splitter->sink, cut.token->id); }
-    }
-    bool complete = buffer_ok(&normal);
-    buffer_free(&normal);
-    return complete ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to normalise %zu bytes", length);
-}
-
-/* The rare way: some added tokens are looked for in normalised text, so the borders of raw ones must be exact to the
- * byte. */
-static enum status encode_stretches(struct splitter *splitter, const char *text, size_t length, struct err *err)
-{
-    size_t valid = utf8_valid_prefix(text, length);
-    if (valid != length) { return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid); }
-    struct added_cuts cuts = {&splitter->tokenizer->raw, text, length};
-    while (cuts.at < length && !id_sink_full(splitter->sink)) {
-        struct added_cut cut = added_cuts_next(&cuts, length);
-        if (cut.from < cut.until) { TRY(encode_stretch(splitter, text + cut.from, cut.until - cut.from, err)); }
-        if (cut.token) { id_sink_put(splitter->sink, cut.token->id); }
-    }
     return STATUS_OK;
 }
 
@@ -151,15 +121,14 @@ static enum status encode_words(const struct tokenizer *tokenizer, struct id_sin
 {
     struct splitter splitter; /* not zeroed: the word is large and written before it is read */
     splitter.tokenizer = tokenizer;
-    splitter.normalizer = tokenizer->plain ? tokenizer->plain : tokenizer->normalizer;
+    splitter.normalizer = tokenizer->normalizer;
     splitter.sink = sink;
     splitter.length = splitter.characters = splitter.run_start = 0;
     splitter.run_end = SIZE_MAX;
-    return tokenizer->plain ? encode_stretches(&splitter, text, length, err)
-                            : encode_stream(&splitter, text, length, err);
+    return encode_stream(&splitter, text, length, err);
 }
 
-static enum status encode_pipeline(const struct tokenizer *tokenizer, struct id_sink *sink, const char *text,
+enum status tokenizer_run_pipeline(const struct tokenizer *tokenizer, struct id_sink *sink, const char *text,
                                    size_t length, struct err *err)
 {
     struct pipeline_run run = {.pipeline = &tokenizer->pipeline,
@@ -191,8 +160,8 @@ static uint32_t count_specials(const struct special_ids *specials, size_t places
     return count;
 }
 
-/* Refuses ids that the model has no vector for. */
-static enum status check_known(const struct tokenizer *tokenizer, const int32_t *ids, uint32_t count, struct err *err)
+enum status tokenizer_check_known(const struct tokenizer *tokenizer, const int32_t *ids, uint32_t count,
+                                  struct err *err)
 {
     if (tokenizer->words == 0 || tokenizer->words >= tokenizer->vocabulary) { return STATUS_OK; }
     for (uint32_t i = 0; i < count; i++) {
@@ -216,8 +185,9 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     }
     put_specials(ids, count, &single[0]);
     struct id_sink sink = {.ids = ids + *count, .room = max_tokens - fixed};
-    enum status status = tokenizer->model->encode ? encode_pipeline(tokenizer, &sink, text, length, err)
-                                                  : encode_words(tokenizer, &sink, text, length, err);
+    bool stream = tokenizer->normalizer && !tokenizer->normalized.trie;
+    enum status status = stream ? encode_words(tokenizer, &sink, text, length, err)
+                                : tokenizer_run_pipeline(tokenizer, &sink, text, length, err);
     if (status != STATUS_OK) {
         *count = 0;
         return status;
@@ -225,7 +195,7 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     *truncated = id_sink_full(&sink);
     *count += (uint32_t)(*truncated ? sink.room : sink.count);
     put_specials(ids, count, &single[1]);
-    status = check_known(tokenizer, ids, *count, err);
+    status = tokenizer_check_known(tokenizer, ids, *count, err);
     if (status != STATUS_OK) { *count = 0; }
     return status;
 }
@@ -282,7 +252,7 @@ const char *tokenizer_class_of_model(const struct tokenizer *tokenizer)
 
 bool tokenizer_lowercases(const struct tokenizer *tokenizer)
 {
-    return tokenizer->normalizer ? tokenizer->normalizer->options.lowercase : pipeline_lowercases(&tokenizer->pipeline);
+    return pipeline_lowercases(&tokenizer->pipeline);
 }
 
 void tokenizer_close(struct tokenizer *tokenizer)
@@ -299,7 +269,6 @@ void tokenizer_close(struct tokenizer *tokenizer)
     unigram_close(tokenizer->unigram);
     bpe_close(tokenizer->bpe);
     normalizer_close(tokenizer->normalizer);
-    normalizer_close(tokenizer->plain);
     free(tokenizer);
 }
 
@@ -380,8 +349,18 @@ static enum status build_wordpiece(struct tokenizer *tokenizer, struct tokenizer
     return tokenizer->normalizer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
 }
 
+static bool encode_word(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch,
+                        struct id_sink *sink)
+{
+    size_t characters = 0;
+    (void)scratch;
+    for (size_t at = 0; at < piece.length; characters++) { utf8_next(piece.bytes, &at); }
+    wordpiece_encode(&tokenizer->wordpiece, piece.bytes, piece.length, characters, sink);
+    return true;
+}
+
 const struct tokenizer_model tokenizer_wordpiece = {
-    .type = "WordPiece", .read = tokenizer_json_wordpiece, .build = build_wordpiece};
+    .type = "WordPiece", .read = tokenizer_json_wordpiece, .build = build_wordpiece, .encode = encode_word};
 
 /* After ByteLevel, text is bytes, which only BPE accepts. */
 static enum status check_byte_level(const struct tokenizer_spec *spec, struct err *err)
@@ -411,6 +390,7 @@ static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spe
     tokenizer->model = spec->model;
     tokenizer->pipeline = spec->pipeline;
     spec->pipeline = (struct pipeline){0};
+    if (spec->model == &tokenizer_wordpiece) { TRY(pipeline_set_bert(&tokenizer->pipeline, &spec->normalizer, err)); }
     pipeline_prepare(&tokenizer->pipeline);
     return spec->model->build(tokenizer, spec, err);
 }
@@ -462,12 +442,8 @@ static enum status build_set(struct tokenizer *tokenizer, bool normalized, struc
         if (token->normalized != normalized) { continue; }
         keys[count] = (struct trie_key){token->content, token->length, (int32_t)i};
         if (normalized) {
-            if (tokenizer->normalizer) {
-                normalizer_text(tokenizer->normalizer, token->content, token->length, &texts[i]);
-            } else {
-                pipeline_normalize(&tokenizer->pipeline, token->content, token->length, &texts[i]);
-                pipeline_prepare_token(&tokenizer->pipeline, texts[i].data, texts[i].length, token->rstrip);
-            }
+            pipeline_normalize(&tokenizer->pipeline, token->content, token->length, &texts[i]);
+            pipeline_prepare_token(&tokenizer->pipeline, token, texts[i].data, texts[i].length);
             if (!buffer_ok(&texts[i])) { return err_set(err, STATUS_NO_MEMORY, "no memory for added tokens"); }
             keys[count].bytes = texts[i].data;
             keys[count].length = texts[i].length;
@@ -529,7 +505,7 @@ static enum status check_specials(const struct tokenizer *tokenizer, const struc
 static void set_bound(struct tokenizer *tokenizer, const struct tokenizer_spec *spec)
 {
     tokenizer->growth = 1;
-    if (!tokenizer->model->encode) { return; }
+    if (tokenizer->normalizer) { return; }
     bool bytes = spec->model == &tokenizer_bpe || spec->byte_fallback;
     tokenizer->more = pipeline_growth(&tokenizer->pipeline, bytes, tokenizer->letters, &tokenizer->growth);
 }
@@ -546,14 +522,11 @@ static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec 
     set_bound(tokenizer, spec);
     tokenizer->decode = spec->decode;
     spec->decode = (struct decode_chain){0};
-    if (tokenizer->normalized.trie && tokenizer->normalizer) {
-        tokenizer->plain = normalizer_open((struct normalizer_options){0});
-        if (!tokenizer->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer"); }
-    }
     tokenizer->specials = spec->around == AROUND_FILE
                               ? spec->specials
                               : tokenizer_template_around(spec->around, tokenizer->added[spec->first].id,
                                                           tokenizer->added[spec->last].id);
+    tokenizer->specials.trim = spec->specials.trim;
     TRY(check_specials(tokenizer, tokenizer->specials.single, 2, spec->file, err));
     tokenizer->specials.pair_is_strange |=
         check_specials(tokenizer, tokenizer->specials.pair, 3, spec->file, NULL) != STATUS_OK;

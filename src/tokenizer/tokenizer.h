@@ -43,6 +43,25 @@ MUST_CHECK enum status tokenizer_encode(const struct tokenizer *tokenizer, const
 MUST_CHECK enum status tokenizer_encode_whole(const struct tokenizer *tokenizer, const char *text, size_t length,
                                               int32_t **ids, uint32_t *count, struct err *err);
 
+/* A token of a text. */
+struct tokenizer_token {
+    int32_t id;
+    uint32_t from, until; /* the bytes of the text that it stands for; 0 and 0 for a special one */
+    bool special;         /* the post-processor has put it beside the text */
+};
+
+/* All tokens of a text, with or without special tokens and not truncated. Their places are the offsets that Hugging
+ * Face `tokenizers` gives, in bytes; a token for a part of a character has the place of the character. Needs several
+ * times the memory and time of tokenizer_encode. Owns: the caller frees `*tokens`. Errors: as tokenizer_encode;
+ * STATUS_UNSUPPORTED when the files' post-processor changes places in a way that is not known; STATUS_NO_MEMORY.
+ * Thread: any. */
+MUST_CHECK enum status tokenizer_tokens(const struct tokenizer *tokenizer, const char *text, size_t length,
+                                        bool specials, struct tokenizer_token **tokens, uint32_t *count,
+                                        struct err *err);
+
+/* The text of a token as its files have it, "" if there is no such token. Owns: the tokenizer. */
+const char *tokenizer_token_name(const struct tokenizer *tokenizer, int32_t id, size_t *length);
+
 /* Turns a pair into at most `max_tokens` ids: `query`, as tokenizer_encode_whole made it, and a text, with the special
  * tokens of the post-processor. A pair that is too long is cut as by the strategy `longest_first`.
  * Shapes: ids [max_tokens] int32, written. `*second`: the index from which token types are 1, if the tokenizer has such

@@ -68,6 +68,7 @@ size_t unicode_decompose(uint32_t code_point, uint32_t *to)
 
 size_t unicode_lowercase(uint32_t code_point, uint32_t *to)
 {
+    if (code_point < 0x80) { return keep_character(code_point - 'A' < 26 ? code_point | 0x20 : code_point, to); }
     size_t count =
         map_character(unicode_lowercases, unicode_lowercase_count, unicode_lowercase_targets, code_point, to);
     return count > 0 ? count : keep_character(code_point, to);

@@ -60,11 +60,11 @@ static void put_unknown(struct search *search)
         known = model->bytes[(unsigned char)bytes[i]] != TRIE_NONE;
     }
     if (id != TRIE_NONE || !known) {
-        id_sink_put(search->sink, known ? id : model->unknown);
+        id_sink_put_text(search->sink, known ? id : model->unknown, bytes, length);
         return;
     }
     for (size_t i = 0; i < length && !id_sink_full(search->sink); i++) {
-        id_sink_put(search->sink, model->bytes[(unsigned char)bytes[i]]);
+        id_sink_put(search->sink, model->bytes[(unsigned char)bytes[i]], bytes, length);
     }
 }
 
@@ -87,7 +87,7 @@ static void settle_pieces(struct search *search, size_t until)
             search->unknown_until = search->from + at + places[at].length;
         } else {
             put_unknown(search);
-            id_sink_put(search->sink, places[at].id);
+            id_sink_put(search->sink, places[at].id, search->piece.bytes + search->from + at, places[at].length);
         }
     }
     places[0].score = places[last].score;
@@ -165,7 +165,7 @@ static bool encode_unigram(const struct tokenizer *tokenizer, struct piece piece
     _Atomic uint8_t *met = id == TRIE_NONE ? NULL : &tokenizer->unigram->met[id];
     uint8_t known = met ? atomic_load_explicit(met, memory_order_relaxed) : PIECE_SPLIT;
     if (known == PIECE_WHOLE) {
-        id_sink_put(sink, id);
+        id_sink_put(sink, id, piece.bytes, piece.length);
         return true;
     }
     size_t before = sink->count;

@@ -8,7 +8,7 @@ void wordpiece_encode(const struct wordpiece *model, const char *word, size_t le
 {
     size_t first = sink->count;
     if (characters > model->max_characters) {
-        id_sink_put(sink, model->unknown);
+        id_sink_put(sink, model->unknown, word, length);
         return;
     }
     int32_t node = TRIE_ROOT;
@@ -16,9 +16,9 @@ void wordpiece_encode(const struct wordpiece *model, const char *word, size_t le
         int32_t id = trie_longest(model->vocabulary, node, word + at, length - at, &matched);
         if (id == TRIE_NONE) {
             sink->count = first;
-            id_sink_put(sink, model->unknown);
+            id_sink_put(sink, model->unknown, word, length);
             return;
         }
-        id_sink_put(sink, id);
+        id_sink_put(sink, id, word + at, matched);
     }
 }

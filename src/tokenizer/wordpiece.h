@@ -3,9 +3,11 @@
 #ifndef TOKENIZER_WORDPIECE_H
 #define TOKENIZER_WORDPIECE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tokenizer/origin.h"
 #include "tokenizer/trie.h"
 
 enum { WORDPIECE_MAX_CHARACTERS = 4096 };
@@ -18,24 +20,53 @@ struct wordpiece {
     uint32_t max_characters; /* of a word; at most WORDPIECE_MAX_CHARACTERS */
 };
 
+struct placing;
+
+/* Bytes and their places in the text. */
+struct placed {
+    const char *bytes;
+    const struct span *places;
+};
+
 /* The destination of ids. `count` goes on beyond `room`, so that the owner sees that there were more. */
 struct id_sink {
     int32_t *ids; /* [room] */
     size_t room;
     size_t count;
+    struct placing *placing; /* takes the ids and what they stand for (places.c), and `room` is 0; NULL: nobody asks */
+    struct placed placed;    /* with `placing`: ids stand for some of these bytes */
 };
 
-/* Appends an id; one beyond the room is only counted. */
-static inline void id_sink_put(struct id_sink *sink, int32_t id)
+/* For sinks with `placing`: takes an id and the `length` bytes that it stands for. `own`: the token's text is these
+ * bytes, whatever the vocabulary says. */
+__attribute__((cold)) void placing_put(struct id_sink *sink, int32_t id, const char *bytes, size_t length, bool own);
+
+/* Appends an id, which stands for these bytes; one beyond the room is only counted. */
+static inline void id_sink_put(struct id_sink *sink, int32_t id, const char *bytes, size_t length)
 {
-    if (sink->count < sink->room) { sink->ids[sink->count] = id; }
+    if (sink->count < sink->room) {
+        sink->ids[sink->count] = id;
+    } else if (sink->placing) {
+        placing_put(sink, id, bytes, length, false);
+    }
+    sink->count++;
+}
+
+/* The same for an added or unknown token. */
+static inline void id_sink_put_text(struct id_sink *sink, int32_t id, const char *bytes, size_t length)
+{
+    if (sink->count < sink->room) {
+        sink->ids[sink->count] = id;
+    } else if (sink->placing) {
+        placing_put(sink, id, bytes, length, true);
+    }
     sink->count++;
 }
 
 /* True if there were more ids than room: the caller can stop. */
 static inline int id_sink_full(const struct id_sink *sink)
 {
-    return sink->count > sink->room;
+    return sink->count > sink->room && !sink->placing;
 }
 
 /* Appends the ids of one word of `characters` characters. A longer word than max_characters needs no bytes. */

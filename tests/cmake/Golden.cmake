@@ -41,6 +41,10 @@ add_test(NAME golden.decode COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT
   $<TARGET_FILE:tokenize_lines> ${CMAKE_CURRENT_BINARY_DIR}/golden)
 set_tests_properties(golden.decode PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 300 COST 10
   ENVIRONMENT RAYON_NUM_THREADS=1)
+add_test(NAME golden.places COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/places_golden.py
+  $<TARGET_FILE:tokenize_lines> ${CMAKE_CURRENT_BINARY_DIR}/golden)
+set_tests_properties(golden.places PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 300 COST 10
+  ENVIRONMENT RAYON_NUM_THREADS=1)
 add_test(NAME golden.directories COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/directories_golden.py
   $<TARGET_FILE:tokenize_lines> ${CMAKE_CURRENT_BINARY_DIR}/golden)
 set_tests_properties(golden.directories PROPERTIES LABELS "golden;model" TIMEOUT 300 COST 10)

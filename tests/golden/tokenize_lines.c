@@ -1,10 +1,11 @@
 /* Reads lines, writes ids, or the reverse: the side of the golden comparison that is ours.
  *
  * usage: tokenize_lines DIRECTORY MAX_TOKENS < texts > ids
+ *        tokenize_lines DIRECTORY places < texts > ids and places
  *        tokenize_lines DIRECTORY decode < ids > texts
  * Texts that are read end with a NUL, so that they may hold line ends. For each: a count and the ids as native int32.
- * The latter are read for decoding. For each: the text with special tokens and the one without, each as its length, a
- * native int32, and its bytes. */
+ * With places, each id is followed by the two ends of its place in the text. The latter are read for decoding. For
+ * each: the text with special tokens and the one without, each as its length, a native int32, and its bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,41 @@ static int run(const struct tokenizer *tokenizer, uint32_t max_tokens)
         fwrite(ids, sizeof *ids, count + 1, stdout);
     }
     free(ids);
+    free(line);
+    return ferror(stdin) || fflush(stdout) != 0;
+}
+
+/* Also checks that the ids are those of tokenizer_encode. */
+static int run_places(const struct tokenizer *tokenizer)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    struct err err = {0};
+    ssize_t length;
+    while ((length = getdelim(&line, &capacity, '\0', stdin)) > 0) {
+        uint32_t most = (uint32_t)tokenizer_bound(tokenizer, (size_t)length - 1), count, encoded;
+        int32_t *ids = malloc((most + 1) * sizeof *ids);
+        struct tokenizer_token *tokens;
+        bool truncated, same;
+        if (ids == NULL) { return 1; }
+        if (tokenizer_tokens(tokenizer, line, (size_t)length - 1, true, &tokens, &count, &err) != STATUS_OK ||
+            tokenizer_encode(tokenizer, line, (size_t)length - 1, most, ids, &encoded, &truncated, &err) != STATUS_OK) {
+            return fail(&err);
+        }
+        same = count == encoded;
+        fwrite(&count, sizeof count, 1, stdout);
+        for (uint32_t i = 0; i < count && same; i++) {
+            const int32_t row[] = {tokens[i].id, (int32_t)tokens[i].from, (int32_t)tokens[i].until};
+            same = tokens[i].id == ids[i];
+            fwrite(row, sizeof *row, 3, stdout);
+        }
+        if (!same) {
+            fprintf(stderr, "tokenize_lines: with places, a text has other ids\n");
+            return 1;
+        }
+        free(tokens);
+        free(ids);
+    }
     free(line);
     return ferror(stdin) || fflush(stdout) != 0;
 }
@@ -100,12 +136,13 @@ int main(int argc, char **argv)
     struct err err = {0};
     struct tokenizer *tokenizer;
     if (argc != 3) {
-        fprintf(stderr, "usage: tokenize_lines DIRECTORY MAX_TOKENS|decode\n");
+        fprintf(stderr, "usage: tokenize_lines DIRECTORY MAX_TOKENS|places|decode\n");
         return 2;
     }
     if (tokenizer_open(argv[1], &tokenizer, &err) != STATUS_OK) { return fail(&err); }
-    int code =
-        strcmp(argv[2], "decode") == 0 ? run_decoding(tokenizer) : run(tokenizer, (uint32_t)strtoul(argv[2], NULL, 10));
+    int code = strcmp(argv[2], "decode") == 0   ? run_decoding(tokenizer)
+               : strcmp(argv[2], "places") == 0 ? run_places(tokenizer)
+                                                : run(tokenizer, (uint32_t)strtoul(argv[2], NULL, 10));
     tokenizer_close(tokenizer);
     return code;
 }

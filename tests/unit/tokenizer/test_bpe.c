@@ -365,6 +365,45 @@ static void encodes(const char *pre, const char *more, const char *processor, co
 #define ENCODES(pre, more, processor, text, ...)                                                                       \
     encodes(pre, more, processor, text, (const int32_t[]){__VA_ARGS__, END})
 
+static void places(const char *pre, const char *processor, const char *text, const struct span *expected,
+                   uint32_t wanted)
+{
+    struct tokenizer *tokenizer;
+    struct tokenizer_token *tokens;
+    uint32_t count;
+    struct err err = {0};
+    if (open_json(pre, MERGES, processor, &tokenizer, &err) != STATUS_OK) { fail_msg("%s", err.message); }
+    assert_int_equal(tokenizer_tokens(tokenizer, text, strlen(text), true, &tokens, &count, &err), STATUS_OK);
+    assert_int_equal(count, wanted);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(tokens[i].from, expected[i].from);
+        assert_int_equal(tokens[i].until, expected[i].until);
+    }
+    free(tokens);
+    tokenizer_close(tokenizer);
+}
+
+#define PLACES(pre, processor, text, ...)                                                                              \
+    places(pre, processor, text, (const struct span[]){__VA_ARGS__},                                                   \
+           sizeof((const struct span[]){__VA_ARGS__}) / sizeof(struct span))
+
+/* A byte of a character has the character's place. The post-processor takes blanks off. */
+TEST(tokens_have_places)
+{
+    const char *twice = "{\"type\":\"Sequence\",\"processors\":[" BYTE_LEVEL("true") "," BYTE_LEVEL("true") "]}";
+    struct tokenizer *tokenizer;
+    struct tokenizer_token *tokens;
+    uint32_t count;
+    struct err err = {0};
+    PLACES(BYTE_LEVEL("false"), "null", "ab \u00e9 <m>", {0, 2}, {2, 3}, {3, 5}, {3, 5}, {5, 9});
+    PLACES(BYTE_LEVEL("false"), BYTE_LEVEL("false"), " ab \u00e9 <m>", {1, 1}, {1, 3}, {4, 4}, {4, 6}, {4, 6}, {7, 10});
+    PLACES(BYTE_LEVEL("true"), BYTE_LEVEL("true"), "ab", {0, 0}, {0, 2});
+    assert_int_equal(open_json(BYTE_LEVEL("false"), MERGES, twice, &tokenizer, &err), STATUS_OK);
+    assert_int_equal(tokenizer_tokens(tokenizer, "a", 1, true, &tokens, &count, &err), STATUS_UNSUPPORTED);
+    assert_string_equal(err.message, "tokens have no places: post_processor trims blanks twice");
+    tokenizer_close(tokenizer);
+}
+
 TEST(files_open)
 {
     ENCODES(BYTE_LEVEL("false"), MERGES, "null", "ab ab  <m>a", 256, ' ', 256, 257, 'a');

@@ -66,6 +66,52 @@ TEST(takes_the_longest_pieces)
     tokenizer_close(t);
 }
 
+/* Also without special tokens. `expected` are the places of the tokens between [CLS] and [SEP]. */
+static void check_places(const struct tokenizer *tokenizer, const char *text, const struct span *expected,
+                         uint32_t wanted)
+{
+    struct tokenizer_token *tokens, *bare;
+    uint32_t count, bare_count;
+    struct err err = {0};
+    assert_int_equal(tokenizer_tokens(tokenizer, text, strlen(text), true, &tokens, &count, &err), STATUS_OK);
+    assert_int_equal(tokenizer_tokens(tokenizer, text, strlen(text), false, &bare, &bare_count, &err), STATUS_OK);
+    assert_int_equal(count, wanted + 2);
+    assert_int_equal(bare_count, wanted);
+    for (uint32_t i = 0; i < wanted; i++) {
+        assert_int_equal(tokens[i + 1].from, expected[i].from);
+        assert_int_equal(tokens[i + 1].until, expected[i].until);
+        assert_memory_equal(&tokens[i + 1], &bare[i], sizeof *bare);
+        assert_false(bare[i].special);
+    }
+    assert_true(tokens[0].special && tokens[0].id == 1 && tokens[0].until == 0);
+    assert_true(tokens[count - 1].special && tokens[count - 1].id == 2);
+    free(tokens);
+    free(bare);
+}
+
+#define PLACES(tokenizer, text, ...)                                                                                   \
+    check_places(tokenizer, text, (const struct span[]){__VA_ARGS__},                                                  \
+                 sizeof((const struct span[]){__VA_ARGS__}) / sizeof(struct span))
+
+TEST(tokens_have_places)
+{
+    struct tokenizer *t =
+        open_text(TOKENIZER("null", "true", ",\"cafe\":3,\"##s\":4,\"!\":5,\"漢\":6",
+                            ",{\"id\":7,\"content\":\"<m>\"," FLAGS(
+                                "false", "true", "true",
+                                "false") ",{\"id\":8,\"content\":\"É!\"," FLAGS("false", "false", "false", "true")));
+    size_t length;
+    PLACES(t, " cafés!", {1, 6}, {6, 7}, {7, 8});
+    PLACES(t, "CAFE\u0301S \u6f22\u6f22", {0, 4}, {6, 7}, {8, 11}, {11, 14});
+    PLACES(t, "cafex \acafe", {0, 5}, {7, 11});        /* an unknown word; a control character is not its place */
+    PLACES(t, "cafe <m> !", {0, 4}, {4, 9}, {9, 10});  /* with the white space that it strips */
+    PLACES(t, "cafe\u00c9!s", {0, 4}, {4, 7}, {7, 8}); /* found in the normal form */
+    assert_memory_equal(tokenizer_token_name(t, 8, &length), "É!", 3);
+    assert_int_equal(length, 3);
+    assert_string_equal(tokenizer_token_name(t, 99, &length), "");
+    tokenizer_close(t);
+}
+
 TEST(long_words_are_unknown)
 {
     struct tokenizer *t = open_text(TOKENIZER("false", "false", ",\"a\":3,\"##a\":4,\"##\u00E9\":5", ""));

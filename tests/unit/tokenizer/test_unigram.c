@@ -53,6 +53,30 @@ static void check(const char *json, const char *text, const int32_t *expected)
 
 #define CHECK(json, text, ...) check(json, text, (const int32_t[]){__VA_ARGS__, END})
 
+TEST(tokens_have_places)
+{
+    const char *json = TOKENIZER("{\"type\":\"NFKC\"}", ALWAYS, "\"unk_id\":3,\"byte_fallback\":true", "");
+    static const struct span expected[] = {
+        {0, 1}, {1, 2}, {2, 5}, {5, 6}, {6, 8}, {6, 8}, {8, 9}, {9, 11},
+    };
+    static const int32_t ids[] = {SPA, SP, FI, SP, C3, A9, SP, AB};
+    struct tokenizer *tokenizer;
+    struct tokenizer_token *tokens;
+    uint32_t count;
+    struct err err = {0};
+    const char *text = "a \ufb01 \u00e9 ab";
+    assert_int_equal(open_json(json, &tokenizer, &err), STATUS_OK);
+    assert_int_equal(tokenizer_tokens(tokenizer, text, strlen(text), false, &tokens, &count, &err), STATUS_OK);
+    assert_int_equal(count, sizeof ids / sizeof ids[0]);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(tokens[i].id, ids[i]);
+        assert_int_equal(tokens[i].from, expected[i].from);
+        assert_int_equal(tokens[i].until, expected[i].until);
+    }
+    free(tokens);
+    tokenizer_close(tokenizer);
+}
+
 TEST(takes_the_best_way)
 {
     const char *json = TOKENIZER("null", ALWAYS, "\"unk_id\":3", "");
