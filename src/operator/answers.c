@@ -223,7 +223,7 @@ static bool is_any(const struct resp_value *value, const char *const *names)
 static enum status put_reply_field(struct buffer *to, const struct resp_value *reply, const struct resp_value *name,
                                    const struct resp_value *value, bool numbers, struct err *err)
 {
-    static const char *const json[] = {"labels", "top", "info", NULL};
+    static const char *const json[] = {"labels", "top", "tokens", "info", NULL};
     if (numbers) { return put_numbers(to, reply, value, err); }
     if (is_any(name, json)) {
         return buffer_json_value(to, value->bytes, value->length) ? STATUS_OK

@@ -327,12 +327,15 @@ static void parse_expires_in(struct parsing *parsing)
 
 /* --- The computation, and the form of the reply --- */
 
-const char *const task_names[TASK_COUNT + 1] = {"embed", "rerank", "classify"};
+const char *const task_names[TASK_COUNT + 1] = {"embed", "rerank", "classify", "tokenize"};
 
 bool head_does(const struct model_head *head, enum request_task task)
 {
     uint32_t labels = head ? head->labels : 0;
-    return task == TASK_EMBED ? labels == 0 : task == TASK_RERANK ? labels == 1 : labels > 0;
+    return task == TASK_EMBED      ? labels == 0
+           : task == TASK_RERANK   ? labels == 1
+           : task == TASK_CLASSIFY ? labels > 0
+                                   : false;
 }
 
 /* A model with one label does both rerank and classify: a regression or a filter takes a text, not a pair. */
@@ -341,7 +344,7 @@ static void parse_task(struct parsing *parsing)
     const struct request_rules *rules = parsing->rules;
     int task = 0;
     while (task < TASK_COUNT && !value_is(parsing, task_names[task])) { task++; }
-    if (task < TASK_COUNT && head_does(rules->head, (enum request_task)task)) {
+    if (task == TASK_TOKENIZE || (task < TASK_COUNT && head_does(rules->head, (enum request_task)task))) {
         parsing->request->task = (enum request_task)task;
     } else {
         request_fail(parsing->request, CODE_UNKNOWN_TASK, "task: this queue does %s",
@@ -460,6 +463,11 @@ static void parse_raw(struct parsing *parsing)
     parse_zero_or_one(parsing, &parsing->request->output.raw);
 }
 
+static void parse_special_tokens(struct parsing *parsing)
+{
+    parse_zero_or_one(parsing, &parsing->request->output.specials);
+}
+
 static void parse_top_n(struct parsing *parsing)
 {
     parse_count(parsing, 1, UINT32_MAX, &parsing->request->output.top_n);
@@ -514,9 +522,12 @@ enum {
     EMBED = 1 << TASK_EMBED,
     RERANK = 1 << TASK_RERANK,
     CLASSIFY = 1 << TASK_CLASSIFY,
+    TOKENIZE = 1 << TASK_TOKENIZE,
     SCORES = RERANK | CLASSIFY,
-    TEXTS = EMBED | CLASSIFY,
-    ALL = EMBED | SCORES,
+    TEXTS = EMBED | CLASSIFY | TOKENIZE,
+    PROMPTED = EMBED | TOKENIZE,
+    COMPUTED = EMBED | RERANK | CLASSIFY,
+    ALL = COMPUTED | TOKENIZE,
 };
 
 /* clang-format off */
@@ -542,10 +553,11 @@ enum {
     FIELD(DELAY, "delay", parse_delay, ALL)                                                                            \
     FIELD(EXPIRES_IN, "expires_in", parse_expires_in, ALL)                                                             \
     FIELD(ENCODING, "encoding", parse_encoding, ALL)                                                                   \
-    FIELD(TRUNCATE, "truncate", parse_truncate, ALL)                                                                   \
+    FIELD(TRUNCATE, "truncate", parse_truncate, COMPUTED)                                                              \
     FIELD(NORMALIZE, "normalize", parse_normalize, EMBED)                                                              \
     FIELD(DIMS, "dims", parse_dims, EMBED)                                                                             \
-    FIELD(PROMPT, "prompt", parse_prompt, EMBED)                                                                       \
+    FIELD(PROMPT, "prompt", parse_prompt, PROMPTED)                                                                    \
+    FIELD(SPECIAL_TOKENS, "special_tokens", parse_special_tokens, TOKENIZE)                                            \
     FIELD(RAW, "raw", parse_raw, SCORES)                                                                               \
     FIELD(TOP_N, "top_n", parse_top_n, RERANK)                                                                         \
     FIELD(INTO, "into", parse_into, EMBED)                                                                             \
@@ -752,11 +764,11 @@ static void check_into(const struct fields *fields, struct request *request)
     }
 }
 
-/* Checks the fields that a task needs, and those that exclude each other. Labels, and the best documents, come with
- * names and numbers: they are JSON, whatever the default is. */
+/* Checks the fields that a task needs, and those that exclude each other. Labels, tokens and the best documents come
+ * with names and numbers: they are JSON, whatever the default is. */
 static void check_together(const struct fields *fields, struct request *request)
 {
-    bool json_only = request->task == TASK_CLASSIFY || request->output.top_n > 0;
+    bool json_only = request->task == TASK_CLASSIFY || request->task == TASK_TOKENIZE || request->output.top_n > 0;
     if (request->task == TASK_RERANK && !fields->known[FIELD_QUERY]) {
         request_fail(request, CODE_BAD_REQUEST, "query: missing");
     }
@@ -765,8 +777,9 @@ static void check_together(const struct fields *fields, struct request *request)
                      request->task == TASK_RERANK ? "inputs: missing" : "text: missing, and so is inputs");
     }
     if (json_only && fields->known[FIELD_ENCODING] && request->output.encoding != ENCODING_JSON) {
-        request_fail(request, CODE_BAD_REQUEST, "encoding: only json with %s",
-                     request->task == TASK_CLASSIFY ? "task classify" : "top_n");
+        request_fail(request, CODE_BAD_REQUEST, "encoding: only json with %s%s",
+                     request->output.top_n > 0 ? "top_n" : "task ",
+                     request->output.top_n > 0 ? "" : task_names[request->task]);
     }
     const char *needs = request->task != TASK_EMBED ? "task embed"
                         : request->output.encoding == ENCODING_INT8 && !request->output.normalize
@@ -831,6 +844,7 @@ static void set_request_defaults(struct request *request, const struct request_r
     request->retry.max_attempts = rules->default_max_attempts;
     request->retry.attempt = 1;
     request->truncate = rules->truncate;
+    request->output.specials = true;
     request->head = rules->head;
     request->dim = request->output.dims = rules->dim;
     request->output.normalize = rules->normalize;
@@ -853,9 +867,11 @@ static void estimate_weight(struct request *request, size_t allocated)
             (uint32_t)(bytes / BYTES_PER_TOKEN + special < most ? bytes / BYTES_PER_TOKEN + special : most);
         ids += bytes + special < most ? bytes + special : most;
     }
-    size_t floats = (size_t)request->row_count * request->dim, reply = reply_bound(request);
+    size_t floats = request->task == TASK_TOKENIZE ? 0 : (size_t)request->row_count * request->dim;
+    size_t reply = reply_bound(request);
     if (reply > REPLY_MAX_BYTES) {
-        request_fail(request, CODE_TOO_LARGE, "inputs: the labels of so many texts are more than Redis takes");
+        request_fail(request, CODE_TOO_LARGE, "inputs: the %s of so many texts are more than Redis takes",
+                     reply_field(request));
         return;
     }
     request->work_bytes = ids * sizeof(int32_t) + floats * sizeof(float) + reply;

@@ -50,7 +50,10 @@ void prep_queue_tokenised(struct worker *worker, const struct event *event)
         worker->prep.out--;
         worker->prep.out_low -= request->identity.class == CLASS_LOW;
         request->lifetime.prepared_ns = worker->now;
-        if (request->retry.code != CODE_NONE) {
+        if (request->task == TASK_TOKENIZE) { /* there is nothing to compute */
+            request->lifetime.started_ns = request->lifetime.computed_ns = worker->now;
+        }
+        if (request->retry.code != CODE_NONE || request->task == TASK_TOKENIZE) {
             settle_finish(worker, request);
             continue;
         }

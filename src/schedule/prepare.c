@@ -8,6 +8,8 @@
 
 #include <xxhash.h>
 
+#include "schedule/reply.h"
+
 /* Fails a row with a message that names its field. */
 static void fail_row(struct request *request, const struct row *row, enum reply_code code, const char *what)
 {
@@ -140,6 +142,46 @@ static void tokenize_rows(struct request *request, const struct query *query, co
     request->work = outputs;
 }
 
+/* Appends the tokens of a row to the reply. False: the request has failed. */
+static bool put_row(struct request *request, struct row *row, const struct model *model)
+{
+    struct buffer prompted = {0}, *reply = &request->output.reply;
+    struct tokenizer_token *tokens = NULL;
+    const char *text = row->text;
+    size_t length = row->text_bytes;
+    struct err err = {0};
+    enum status status = prompt_put(request->prompt, request->prompt_bytes, &prompted, &text, &length, &err);
+    if (status == STATUS_OK) {
+        status =
+            tokenizer_tokens(model->tokenizer, text, length, request->output.specials, &tokens, &row->tokens, &err);
+    }
+    if (status == STATUS_UNSUPPORTED) {
+        fail_row(request, row, CODE_BAD_REQUEST, err.message);
+    } else if (status != STATUS_OK) {
+        fail_encode(request, row, status, &err);
+    } else if (!reply_put_tokens(reply, request, model->tokenizer, text, tokens, row->tokens)) {
+        fail_row(request, row, buffer_ok(reply) ? CODE_TOO_LARGE : CODE_OUT_OF_MEMORY,
+                 buffer_ok(reply) ? "its tokens have too much text in common" : "no memory for the reply");
+    }
+    free(tokens);
+    buffer_free(&prompted);
+    return request->retry.code == CODE_NONE;
+}
+
+static void put_rows(struct request *request, const struct model *model)
+{
+    struct buffer *reply = &request->output.reply;
+    buffer_free(reply);
+    if (request->inputs) { buffer_string(reply, "["); }
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        if (i > 0) { buffer_string(reply, ","); }
+        if (!put_row(request, &request->rows[i], model)) { break; }
+    }
+    if (request->inputs) { buffer_string(reply, "]"); }
+    if (!buffer_ok(reply)) { request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the reply"); }
+    if (request->retry.code != CODE_NONE) { buffer_free(reply); }
+}
+
 void prepare_request(struct request *request, const struct model *model)
 {
     struct query query = {0};
@@ -147,6 +189,10 @@ void prepare_request(struct request *request, const struct model *model)
     if (!request->prompt && model->prompt) {
         request->prompt = model->prompt;
         request->prompt_bytes = (uint32_t)strlen(model->prompt);
+    }
+    if (request->task == TASK_TOKENIZE) {
+        put_rows(request, model);
+        return;
     }
     enum status status = request->query ? tokenizer_encode_whole(model->tokenizer, request->query, request->query_bytes,
                                                                  &query.ids, &query.count, &err)

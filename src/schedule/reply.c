@@ -129,6 +129,40 @@ static void put_labels(struct buffer *to, const struct request *request)
     if (request->inputs) { buffer_string(to, "]"); }
 }
 
+/* Room for a token of each byte. Tokens that have longer texts in common may need more. */
+static size_t tokens_room(const struct request *request)
+{
+    enum { SPECIALS = 4096 };
+    const size_t most = sizeof "{'id':123456789,'text':'\\u0001','special':false,'start':123456789,'stop':123456789},";
+    size_t room = 64;
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        room += SPECIALS + most * ((size_t)request->rows[i].text_bytes + request->prompt_bytes);
+    }
+    return room;
+}
+
+bool reply_put_tokens(struct buffer *to, const struct request *request, const struct tokenizer *tokenizer,
+                      const char *text, const struct tokenizer_token *tokens, uint32_t count)
+{
+    size_t room = reply_room(request);
+    buffer_string(to, "[");
+    for (uint32_t i = 0; i < count && buffer_ok(to) && to->length < room; i++) {
+        const struct tokenizer_token *token = &tokens[i];
+        size_t length = token->until - token->from;
+        const char *bytes = token->special ? tokenizer_token_name(tokenizer, token->id, &length) : text + token->from;
+        if (length > room) { return false; }
+        buffer_format(to, "%s{\"id\":%d,\"text\":", i > 0 ? "," : "", token->id);
+        buffer_json_string(to, bytes, length);
+        if (token->special) {
+            buffer_string(to, ",\"special\":true,\"start\":null,\"stop\":null}");
+        } else {
+            buffer_format(to, ",\"special\":false,\"start\":%u,\"stop\":%u}", token->from, token->until);
+        }
+    }
+    buffer_string(to, "]");
+    return buffer_ok(to) && to->length <= room;
+}
+
 /* By task; the last is for TASK_RERANK with top_n. To add a content of replies: a row, and its two functions. */
 static const struct form {
     const char *field; /* of the reply */
@@ -138,6 +172,7 @@ static const struct form {
     [TASK_EMBED] = {"embedding", floats_room, put_vectors},
     [TASK_RERANK] = {"scores", floats_room, put_vectors},
     [TASK_CLASSIFY] = {"labels", labels_room, put_labels},
+    [TASK_TOKENIZE] = {"tokens", tokens_room, NULL}, /* prepare.c writes them */
     [TASK_COUNT] = {"top", top_room, put_top},
 };
 

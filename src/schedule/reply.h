@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "schedule/request.h"
+#include "tokenizer/tokenizer.h"
 
 /* A score with its place among the others. */
 struct scored {
@@ -23,8 +24,13 @@ void reply_put_labels(struct buffer *to, const struct model_head *head, const fl
 /* Appends a document's score, as {"index":0,"score":0.5}. */
 void reply_put_score(struct buffer *to, uint64_t index, float score);
 
-/* The name of the field that reply_format writes into the reply: "embedding", "scores", "top" or "labels". */
+/* The name of the result's field in the reply: "embedding", "scores", "top", "labels" or "tokens". */
 const char *reply_field(const struct request *request);
+
+/* Appends the tokens of a text: [{"id":7,"text":"joy","special":false,"start":0,"stop":3},...], at most up to
+ * reply_room. False: there is no room, or no memory, and `to` is then broken. */
+MUST_CHECK bool reply_put_tokens(struct buffer *to, const struct request *request, const struct tokenizer *tokenizer,
+                                 const char *text, const struct tokenizer_token *tokens, uint32_t count);
 
 /* Writes vectors, scores or labels of a computed request into request->reply: the work of a prep thread for
  * ACTION_FORMAT, once. NaN and infinity are never sent: their request fails with CODE_NON_FINITE, with CODE_BAD_REQUEST

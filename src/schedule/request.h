@@ -34,7 +34,7 @@ extern const char *const class_streams[CLASS_COUNT];
 extern const char *const class_prefixes[CLASS_COUNT];
 
 /* The task that a request gives to the model. */
-enum request_task { TASK_EMBED, TASK_RERANK, TASK_CLASSIFY, TASK_COUNT };
+enum request_task { TASK_EMBED, TASK_RERANK, TASK_CLASSIFY, TASK_TOKENIZE, TASK_COUNT };
 
 /* By task: its name in requests; NULL ends the list. */
 extern const char *const task_names[TASK_COUNT + 1];
@@ -223,6 +223,7 @@ struct request {
         uint32_t dims;  /* floats of a vector in the reply: the first of `dim` */
         bool normalize; /* vectors in the reply have length 1 */
         bool raw;       /* logits stay as they are */
+        bool specials;  /* TASK_TOKENIZE: also the special tokens beside a text */
         uint32_t top_n; /* TASK_RERANK: the number of documents, best first; 0: all, in the order of the inputs */
         enum encoding encoding;
         uint32_t ttl_s;         /* of the reply, whatever the outcome; at least the minimum for errors */
@@ -320,7 +321,8 @@ struct request_rules {
     bool no_prompt; /* the model cannot take any */
 };
 
-/* Returns whether a model with this head (NULL: none) does a task. */
+/* Returns whether a model with this head (NULL: none) computes the results of a task. TASK_TOKENIZE, which every queue
+ * does, is computed without the model. */
 bool head_does(const struct model_head *head, enum request_task task);
 
 /* Reads a stream entry into a request. A malformed entry becomes a request too: its `code` and `message` name the

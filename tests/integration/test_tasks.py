@@ -2,8 +2,10 @@
 
 import base64
 import json
+import os
 import re
 import struct
+import unicodedata
 
 from case import RedisCase
 
@@ -48,6 +50,33 @@ class Tasks(RedisCase):
                          {"count": 140, "encoding": "json", "truncated": True, "dim": None, b"embedding": None})
         self.assertEqual(set(self.reply(alone[0])), {b"status", b"labels", b"info", "entry", "model", "revision", "engine", "encoding",
                                                      "tokens", "queued_ms", "compute_ms", "done_at"})
+
+    def test_tokenize(self):
+        """Every queue does it; ids are those of the vocabulary, places are bytes of the text, and no batch runs."""
+        for queue, directory in (("embeds", self.make_model()), ("several", self.make_classifier(labels=["a", "b"]))):
+            self.sender = self.producer(self.server, queue)
+            daemon = self.start_daemon(self.server, "--default-encoding", "f32", model=directory, queue=queue)
+            with open(os.path.join(directory, "tokenizer.json"), encoding="utf-8") as file:
+                vocabulary = json.load(file)["model"]["vocab"]
+            texts = [*TEXTS, "Ünïcode 漢字 \u0001 \"quoted\"", "hello " * 3000]
+            alone = [self.reply(self.send("tokenize", text=text)) for text in texts]
+            bare = self.reply(self.send("tokenize", inputs=json.dumps(texts), special_tokens="0"))
+            for text, reply, without in zip(texts, alone, json.loads(bare[b"tokens"])):
+                tokens = json.loads(reply[b"tokens"])
+                self.assertEqual((len(tokens), reply["encoding"]), (reply["tokens"], "json"))
+                self.assertEqual(tokens[1:-1], without)
+                for token, name in ((tokens[0], "[CLS]"), (tokens[-1], "[SEP]")):
+                    self.assertEqual(token, {"id": vocabulary[name], "text": name, "special": True, "start": None, "stop": None})
+                for token in without:
+                    self.assertEqual(token["text"].encode(), text.encode()[token["start"]:token["stop"]])
+                    name = "".join(c for c in unicodedata.normalize("NFD", token["text"].lower()) if not unicodedata.combining(c))
+                    self.assertIn(token["id"], [vocabulary.get(name), vocabulary.get("##" + name), vocabulary["[UNK]"]])
+            self.assertEqual((bare["count"], bare["row_tokens"]), (len(texts), [reply["tokens"] - 2 for reply in alone]))
+            self.assertGreater(alone[-1]["tokens"], 3000)
+            self.assertEqual(self.reply(self.send("tokenize", "bad_request", text="x", truncate="1"))[b"message"],
+                             b"truncate: not with task tokenize")
+            self.wait_empty(self.sender)
+            daemon.stop()
 
     def check_rerank(self, name, **how):
         directory, queue = self.make_classifier(name, **how), name
@@ -125,6 +154,22 @@ class Tasks(RedisCase):
         expected = [b"[" + b",".join(self.scores(directory, f"query {number}", documents)) + b"]" for number in range(7)]
         for number, request in enumerate(requests):
             self.assertEqual(self.reply(request)[b"scores"], expected[number % 7])
+        self.wait_empty(self.sender)
+        self.assertEqual(client.exists(self.sender.key("dead")), 0)
+
+    def test_a_worker_is_killed_while_it_tokenises(self):
+        directory, client = self.make_model(), self.server.client()
+        victim = self.start_slow(self.server, model=directory)
+        text = "hello world " * 2000
+        requests = [self.sender.submit_fields({"task": "tokenize", "text": f"{number} {text}"}) for number in range(100)]
+        mixed = [self.sender.submit_fields({"text": f"text {number}"}) for number in range(20)]
+        self.wait_finished(self.sender, requests[:1])
+        victim.kill()
+        self.start_daemon(self.server, model=directory)
+        for number, request in enumerate(requests):
+            tokens = json.loads(self.reply(request)[b"tokens"])
+            self.assertEqual("".join(token["text"] for token in tokens[1:-1]), f"{number} {text}".replace(" ", ""))
+        self.wait_finished(self.sender, mixed)
         self.wait_empty(self.sender)
         self.assertEqual(client.exists(self.sender.key("dead")), 0)
 

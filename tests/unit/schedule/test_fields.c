@@ -470,6 +470,20 @@ static char yes[] = "yes", no[] = "no", *label_names[] = {yes, no};
 static const struct model_head none = {.labels = 0}, one_label = {.labels = 1, .names = label_names},
                                two_labels = {.labels = 2, .names = label_names};
 
+TEST(every_queue_does_tokenize)
+{
+    const struct model_head *heads[] = {NULL, &none, &one_label, &two_labels};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        expect(PARSE_FOR(heads[i], "task", "tokenize", "text", "t", "special_tokens", "0"), CODE_NONE, NULL);
+        expect(PARSE_FOR(heads[i], "task", "tokenize", "inputs", "[\"t\"]", "encoding", "json"), CODE_NONE, NULL);
+    }
+    expect(PARSE("task", "tokenize", "text", "t", "special_tokens", "2"), CODE_BAD_REQUEST, "special_tokens");
+    expect(PARSE("task", "tokenize", "text", "t", "truncate", "1"), CODE_BAD_REQUEST, "truncate");
+    expect(PARSE("task", "tokenize", "text", "t", "encoding", "f32"), CODE_BAD_REQUEST, "encoding");
+    expect(PARSE("task", "tokenize"), CODE_BAD_REQUEST, "text");
+    expect(PARSE("text", "t", "special_tokens", "1"), CODE_BAD_REQUEST, "special_tokens");
+}
+
 TEST(a_wrong_task_is_told_what_the_queue_does)
 {
     static const struct {

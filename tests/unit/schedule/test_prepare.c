@@ -3,6 +3,7 @@
 
 #include "model_expect.h"
 #include "schedule/prepare.h"
+#include "schedule/reply.h"
 
 enum { FIRST_WORD = MODEL_SPEC_MIN_VOCABULARY }; /* the id of the first whole word */
 
@@ -176,6 +177,41 @@ OPEN_MODEL_TEST(pairs_share_the_ids_of_their_query)
     assert_int_equal(cut->tokens, 16);
     size_t ids = near->tokens + cut->tokens + request->query_bytes, row_bytes = sizeof(struct row) + sizeof(float);
     assert_true(request->bytes >= sizeof(*request) + 2 * row_bytes + ids * sizeof(int32_t));
+    request_free(request);
+}
+
+/* A request for tokens has its whole reply, and nothing to compute. A text is not cut, and a prompt is a part of it. */
+OPEN_MODEL_TEST(tokens_are_a_reply)
+{
+    char word[16], prompt[] = "a ", expected[512], long_text[4096] = "";
+    struct model prompted = *made.model;
+    prompted.prompt = prompt;
+    model_word(FIRST_WORD, word);
+    struct request *request = prepared(
+        &prompted, false, (const char *const[][2]){{"task", "tokenize"}, {"special_tokens", "0"}, {"text", word}, {0}});
+    int from = (int)strlen(prompt), until = from + (int)strlen(word);
+    snprintf(expected, sizeof expected, ",{\"id\":%d,\"text\":\"%s\",\"special\":false,\"start\":%d,\"stop\":%d}]",
+             FIRST_WORD, word, from, until);
+    struct buffer *reply = &request->output.reply;
+    assert_true(reply->length > strlen(expected) && reply->length <= reply_room(request));
+    assert_memory_equal(reply->data + reply->length - strlen(expected), expected, strlen(expected));
+    assert_memory_equal(reply->data, "[{\"id\":", 7);
+    assert_int_equal(request->rows[0].tokens, 2);
+    assert_null(request->work);
+    request_free(request);
+    put_words(long_text, 40);
+    request = prepared(made.model, false, (const char *const[][2]){{"task", "tokenize"}, {"text", long_text}, {0}});
+    assert_int_equal(request->rows[0].tokens, 42);
+    buffer_append(&request->output.reply, "", 1);
+    assert_non_null(strstr(request->output.reply.data, "[CLS]\",\"special\":true,\"start\":null,\"stop\":null},"));
+    request_free(request);
+    request =
+        prepared(made.model, false, (const char *const[][2]){{"task", "tokenize"}, {"inputs", INPUTS(3, 1)}, {0}});
+    assert_int_equal(request->rows[0].tokens, 5);
+    assert_int_equal(request->rows[1].tokens, 3);
+    buffer_append(&request->output.reply, "", 1);
+    assert_memory_equal(request->output.reply.data, "[[{", 3);
+    assert_non_null(strstr(request->output.reply.data, "}],[{"));
     request_free(request);
 }
 

@@ -339,3 +339,20 @@ TEST(info_of_the_model)
     assert_string_equal(info.data, ",\"model\":\"m\",\"revision\":\"r\",\"precision\":\"bf16\",\"engine\":\"abc\"");
     buffer_free(&info);
 }
+
+/* Tokens that share a long text: a reply holds as much as its text lets one expect, and no more. */
+TEST(tokens_with_much_text_in_common_are_too_many)
+{
+    struct row row = {.text_bytes = 400};
+    struct request request = {.task = TASK_TOKENIZE, .rows = &row, .row_count = 1};
+    char text[400];
+    struct tokenizer_token tokens[200];
+    memset(text, ' ', sizeof text);
+    for (uint32_t i = 0; i < 200; i++) { tokens[i] = (struct tokenizer_token){.until = 400}; }
+    for (uint32_t count = 1; count <= 200; count += 199) {
+        struct buffer to = {0};
+        assert_int_equal(reply_put_tokens(&to, &request, NULL, text, tokens, count), count == 1);
+        assert_true(buffer_ok(&to) && to.length <= reply_room(&request) + 500);
+        buffer_free(&to);
+    }
+}
