@@ -384,7 +384,12 @@ static bool read_body(struct reader *reader)
 
 bool body_parse(const struct dialect *dialect, const char *body, size_t length, struct call *call, struct fault *fault)
 {
-    *call = (struct call){.dialect = dialect, .task = dialect->task, .normalize = -1, .truncate = -1, .purpose = -1};
+    *call = (struct call){.dialect = dialect,
+                          .task = dialect->task,
+                          .normalize = -1,
+                          .truncate = -1,
+                          .purpose = -1,
+                          .special_tokens = -1};
     if (!body) { body = ""; } /* of length 0 */
     struct reader reader = {.lexer = {body, body + utf8_valid_prefix(body, length)},
                             .body = body,

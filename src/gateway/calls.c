@@ -27,7 +27,7 @@ struct part {
     struct exchange *exchange;
     struct producer_request *request; /* NULL: it has ended */
     uint32_t first, count;
-    struct buffer labels; /* TASK_CLASSIFY: the elements of the reply's array */
+    struct buffer lists; /* TASK_CLASSIFY, TASK_TOKENIZE: the elements of the reply's array */
 };
 
 /* The wishes that the headers of a call express. */
@@ -58,7 +58,7 @@ struct exchange {
     bool rendering; /* the pool's thread has it */
     bool ended;     /* it is freed once it was rendered */
     struct cache_look *cache; /* NULL: the call is none for the cache */
-    struct buffer floats, labels;
+    struct buffer floats, lists;
     uint32_t dim;
     uint64_t tokens;
     struct buffer rendered;
@@ -107,9 +107,9 @@ void calls_refuse(struct calls *calls, const struct dialect *dialect, const stru
 
 static void free_exchange(struct exchange *exchange)
 {
-    for (uint32_t i = 0; i < exchange->part_count; i++) { buffer_free(&exchange->parts[i].labels); }
+    for (uint32_t i = 0; i < exchange->part_count; i++) { buffer_free(&exchange->parts[i].lists); }
     buffer_free(&exchange->floats);
-    buffer_free(&exchange->labels);
+    buffer_free(&exchange->lists);
     buffer_free(&exchange->rendered);
     cache_close(exchange->cache);
     call_free(&exchange->call);
@@ -173,7 +173,7 @@ static void charge_call(const struct exchange *exchange, uint64_t tokens)
 static void answer_rendered(struct exchange *exchange)
 {
     struct http_reply reply = {.type = "application/json"};
-    if (!buffer_ok(&exchange->rendered) || !buffer_ok(&exchange->labels)) {
+    if (!buffer_ok(&exchange->rendered) || !buffer_ok(&exchange->lists)) {
         struct fault fault;
         fault_set(&fault, exchange->call.dialect, FAULT_UNAVAILABLE, NULL, "no memory for the answer");
         answer_fault(exchange, &fault);
@@ -196,7 +196,7 @@ static void render_answer(void *context, void *item)
     bool embeds = exchange->call.task == TASK_EMBED;
     struct answer answer = {.vectors = embeds ? floats : NULL,
                             .scores = embeds ? NULL : floats,
-                            .labels = {exchange->labels.data, exchange->labels.length},
+                            .lists = {exchange->lists.data, exchange->lists.length},
                             .dim = exchange->dim,
                             .tokens = exchange->tokens,
                             .model = exchange->model,
@@ -224,14 +224,14 @@ static void on_rendered(evutil_socket_t fd, short what, void *context)
 static void answer_result(struct exchange *exchange)
 {
     struct thread_pool *pool = exchange->calls->pool;
-    struct buffer *labels = &exchange->labels;
-    buffer_string(labels, "[");
+    struct buffer *lists = &exchange->lists;
+    buffer_string(lists, "[");
     for (uint32_t i = 0; i < exchange->part_count; i++) {
-        const struct buffer *part = &exchange->parts[i].labels;
-        if (i > 0) { buffer_string(labels, ","); }
-        if (part->length > 0) { buffer_append(labels, part->data, part->length); }
+        const struct buffer *part = &exchange->parts[i].lists;
+        if (i > 0) { buffer_string(lists, ","); }
+        if (part->length > 0) { buffer_append(lists, part->data, part->length); }
     }
-    buffer_string(labels, "]");
+    buffer_string(lists, "]");
     if (exchange->floats.length >= RENDERED_FLOATS * sizeof(float) && thread_pool_out(pool) < RENDERED_MOST) {
         exchange->rendering = true;
         thread_pool_put(pool, exchange);
@@ -284,10 +284,11 @@ static bool take_result(struct part *part, const struct resp_value *fields, stru
     case TASK_RERANK:
         return take_floats(part, slice_of(resp_field(fields, "scores")), 1);
     default: {
-        struct slice labels = slice_of(resp_field(fields, "labels"));
-        if (labels.length < 2) { return false; }
-        buffer_append(&part->labels, labels.bytes + 1, labels.length - 2);
-        return buffer_ok(&part->labels);
+        const char *name = exchange->call.task == TASK_CLASSIFY ? "labels" : "tokens";
+        struct slice lists = slice_of(resp_field(fields, name));
+        if (lists.length < 2) { return false; }
+        buffer_append(&part->lists, lists.bytes + 1, lists.length - 2);
+        return buffer_ok(&part->lists);
     }
     }
 }
@@ -517,7 +518,8 @@ static void fill_fields(const struct exchange *exchange, const struct wishes *wi
     fields->count = 0;
     add_field(fields, "inputs", inputs->data, inputs->length);
     if (call->task != TASK_EMBED) { add_text(fields, "task", task_names[call->task]); }
-    if (call->task != TASK_CLASSIFY) { add_text(fields, "encoding", "f32"); }
+    if (call->task == TASK_EMBED || call->task == TASK_RERANK) { add_text(fields, "encoding", "f32"); }
+    if (call->special_tokens >= 0) { add_text(fields, "special_tokens", call->special_tokens ? "1" : "0"); }
     if (call->task == TASK_RERANK) { add_field(fields, "query", call->query.bytes, call->query.length); }
     if (call->raw > 0) { add_text(fields, "raw", "1"); }
     if (call->normalize >= 0) { add_text(fields, "normalize", call->normalize ? "1" : "0"); }

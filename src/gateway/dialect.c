@@ -14,7 +14,7 @@
 /* The table. To add a dialect: its row here. */
 const struct dialect *const dialects[] = {&openai_embeddings, &tei_root,         &tei_embed,     &tei_rerank,
                                           &tei_predict,       &cohere_rerank_v1, &cohere_rerank, &cohere_embed_v1,
-                                          &cohere_embed,      &tei_similarity};
+                                          &cohere_embed,      &tei_similarity,   &tei_tokenize};
 const size_t dialect_count = sizeof dialects / sizeof dialects[0];
 
 const struct dialect *dialect_find(const char *path)

@@ -48,6 +48,7 @@ struct call {
     uint32_t dims, top_n;       /* 0: not given */
     signed char normalize, truncate; /* -1: not given */
     signed char purpose;             /* enum purpose; -1: not given */
+    signed char special_tokens;      /* -1: not given */
     signed char raw, return_texts;   /* 0 or 1 */
     unsigned forms;
     uint64_t given;        /* by number in the dialect's table: the members that the body has */
@@ -105,7 +106,8 @@ void fault_put_headers(const struct fault *fault, struct buffer *headers);
 struct answer {
     const float *vectors; /* [text_count, dim], TASK_EMBED */
     const float *scores;  /* [text_count], TASK_RERANK, in the order of the texts */
-    struct slice labels;  /* TASK_CLASSIFY: JSON, an array with an array for each text: docs/protocol.md, Results */
+    struct slice lists;   /* TASK_CLASSIFY, TASK_TOKENIZE: JSON, an array with an array for each text, of labels or
+                             tokens: docs/protocol.md, Results */
     uint32_t dim;
     uint64_t tokens;   /* of all texts together */
     const char *model; /* the published name */
@@ -166,7 +168,7 @@ struct dialect {
 };
 
 extern const struct dialect openai_embeddings, tei_root, tei_embed, tei_rerank, tei_predict, tei_similarity,
-    cohere_rerank_v1, cohere_rerank, cohere_embed_v1, cohere_embed;
+    tei_tokenize, cohere_rerank_v1, cohere_rerank, cohere_embed_v1, cohere_embed;
 
 /* All dialects; [dialect_count]. */
 extern const struct dialect *const dialects[];

@@ -78,7 +78,14 @@ static void render_ranks(const struct call *call, const struct answer *answer, s
 static void render_predictions(const struct call *call, const struct answer *answer, struct buffer *to)
 {
     size_t cut = call->single ? 1 : 0;
-    buffer_append(to, answer->labels.bytes + cut, answer->labels.length - 2 * cut);
+    buffer_append(to, answer->lists.bytes + cut, answer->lists.length - 2 * cut);
+}
+
+/* One text is answered by a list of one list, too. The members of a token are the queue's. */
+static void render_tokens(const struct call *call, const struct answer *answer, struct buffer *to)
+{
+    (void)call;
+    buffer_append(to, answer->lists.bytes, answer->lists.length);
 }
 
 /* Cosines of the first text with each of the others; the vectors have length 1. */
@@ -128,6 +135,13 @@ static const struct member predict_members[] = {
     {"truncation_direction", MEMBER_CHECKED, 0, {"Right", "right"}},
 };
 
+static const struct member tokenize_members[] = {
+    {"inputs", MEMBER_INPUT, offsetof(struct call, texts), .required = true},
+    {"model", MEMBER_NAME, offsetof(struct call, model)},
+    {"add_special_tokens", MEMBER_FLAG, offsetof(struct call, special_tokens)},
+    {"prompt_name", MEMBER_NAME, offsetof(struct call, prompt)},
+};
+
 static const char vectors_schema[] = "{'type':'array','items':{'$ref':'#/components/schemas/vector'}}";
 
 #define MEMBERS(table) .members = table, .member_count = sizeof table / sizeof table[0]
@@ -168,6 +182,18 @@ const struct dialect tei_predict = {.path = "/predict",
                                     MEMBERS(predict_members),
                                     .render = render_predictions,
                                     .faults = &tei_faults};
+
+const struct dialect tei_tokenize = {
+    .path = "/tokenize",
+    .summary = "Tokens of texts, and the bytes that they stand for",
+    .schema = "{'type':'array','items':{'type':'array','items':{'type':'object',"
+              "'required':['id','text','special','start','stop'],'properties':{'id':{'type':'integer'},"
+              "'text':{'type':'string'},'special':{'type':'boolean'},'start':{'type':['integer','null']},"
+              "'stop':{'type':['integer','null']}}}}}",
+    .task = TASK_TOKENIZE,
+    MEMBERS(tokenize_members),
+    .render = render_tokens,
+    .faults = &tei_faults};
 
 const struct dialect tei_similarity = {.path = "/similarity",
                                        .summary = "Cosines of a sentence with others",

@@ -45,21 +45,21 @@ static void check_call(const struct call *call, const char *body, size_t length)
 
 static void check_answer(const struct call *call)
 {
-    struct buffer body = {0}, labels = {0};
+    struct buffer body = {0}, lists = {0};
     float *floats = calloc(call->text_count, DIM * sizeof *floats);
     FUZZ_CHECK(floats != NULL);
-    for (uint32_t i = 0; i < call->text_count; i++) { buffer_string(&labels, i == 0 ? "[[]" : ",[]"); }
-    buffer_string(&labels, "]");
+    for (uint32_t i = 0; i < call->text_count; i++) { buffer_string(&lists, i == 0 ? "[[]" : ",[]"); }
+    buffer_string(&lists, "]");
     struct answer answer = {.vectors = floats,
                             .scores = floats,
-                            .labels = {labels.data, labels.length},
+                            .lists = {lists.data, lists.length},
                             .dim = DIM,
                             .model = "model",
                             .request_id = "id"};
     dialect_render(call, &answer, &body);
     FUZZ_CHECK(buffer_ok(&body) && json_valid(body.data, body.length));
     buffer_free(&body);
-    buffer_free(&labels);
+    buffer_free(&lists);
     free(floats);
 }
 

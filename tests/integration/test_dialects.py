@@ -100,6 +100,21 @@ class Dialects(GatewayCase):
         wrong = self.ask("POST", "/v1/embeddings", {"input": "a"})
         self.assertEqual((wrong.status, wrong.json["error"]["code"]), (400, "unsupported_task"))
 
+    def test_tokens(self):
+        """As the queue's own reply, also where a call becomes several requests, and as the OpenAPI document says."""
+        self.serve(self.make_model())
+        sender = self.producer(self.server)
+        request = sender.submit_fields({"task": "tokenize", "inputs": json.dumps(TEXTS)})
+        self.wait_finished(sender, [request])
+        lists = json.loads(sender.reply(request)[b"tokens"])
+        self.assertEqual(self.post("/tokenize", inputs=TEXTS), lists)
+        self.assertEqual(self.post("/tokenize", inputs=TEXTS[0]), lists[:1])
+        self.assertEqual(self.post("/tokenize", inputs=TEXTS, add_special_tokens=False), [each[1:-1] for each in lists])
+        self.assertEqual(self.post("/tokenize", inputs=TEXTS * 200), lists * 200)
+        self.assertEqual(self.post("/tokenize", inputs="é漢", add_special_tokens=False)[0][0]["text"], "é")
+        refused = self.ask("POST", "/tokenize", {"inputs": "a", "prompt_name": "none"})
+        self.assertEqual((refused.status, refused.json["error_type"]), (422, "Validation"))
+
     def test_labels(self):
         self.serve(self.make_classifier(labels=["no", 'maybe "so"', "ja, größer"]))
         lines, raw = self.local("classify"), self.local("classify", "--raw")

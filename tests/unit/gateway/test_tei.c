@@ -110,7 +110,7 @@ TEST(one_text_is_answered_by_its_labels)
         assert_int_equal(call.task, TASK_CLASSIFY);
         assert_texts(&call, 1, "'I like you'");
         const char *labels = quoted("[[{'label':'joy','score':0.98}]]");
-        assert_answer(&call, &(struct answer){.labels = {labels, strlen(labels)}}, "[{'label':'joy','score':0.98}]");
+        assert_answer(&call, &(struct answer){.lists = {labels, strlen(labels)}}, "[{'label':'joy','score':0.98}]");
         call_free(&call);
     }
 }
@@ -121,9 +121,28 @@ TEST(a_batch_of_texts_is_answered_by_a_list_of_labels)
     assert_texts(&call, 2, "'a','b'");
     assert_false(call.single);
     const char *labels = quoted("[[{'label':'x','score':1}],[{'label':'x','score':2}]]");
-    assert_answer(&call, &(struct answer){.labels = {labels, strlen(labels)}},
+    assert_answer(&call, &(struct answer){.lists = {labels, strlen(labels)}},
                   "[[{'label':'x','score':1}],[{'label':'x','score':2}]]");
     call_free(&call);
+}
+
+TEST(texts_are_answered_by_lists_of_tokens)
+{
+    static const char *const bodies[] = {"{'inputs':'a','add_special_tokens':false,'prompt_name':'query'}",
+                                         "{'inputs':['a']}"};
+    for (int i = 0; i < 2; i++) {
+        struct call call = good_call("/tokenize", bodies[i]);
+        assert_int_equal(call.task, TASK_TOKENIZE);
+        assert_int_equal(call.special_tokens, i == 0 ? 0 : -1);
+        assert_int_equal(call.prompt.length, i == 0 ? 5 : 0);
+        assert_texts(&call, 1, "'a'");
+        const char *lists = quoted("[[{'id':7,'text':'a','special':false,'start':0,'stop':1}]]");
+        assert_answer(&call, &(struct answer){.lists = {lists, strlen(lists)}},
+                      "[[{'id':7,'text':'a','special':false,'start':0,'stop':1}]]");
+        call_free(&call);
+    }
+    assert_bad("/tokenize", "{'inputs':'a','add_special_tokens':1}", "add_special_tokens: must be true or false");
+    assert_bad("/tokenize", "{}", "inputs: missing");
 }
 
 TEST(pairs_are_refused)
