@@ -203,26 +203,27 @@ static void normalize_step(const struct normal_step *step, struct stretch *stret
 
 /* Leaves the normal form in the stretch, whose bytes are then in one of the two buffers, and their places, if they are
  * asked for, in one of the two others. Every step turns empty text into empty text. */
-static bool normalize_stretch(const struct pipeline *pipeline, struct buffer normal[2], struct buffer places[2],
+static bool normalize_stretch(const struct pipeline *pipeline, struct buffer normal[2], struct buffer *places,
                               struct stretch *stretch)
 {
     for (size_t i = 0; i < pipeline->normal_count && stretch->length > 0; i++) {
-        struct buffer *out = &normal[i & 1], *to = &places[i & 1];
-        out->length = to->length = 0;
+        struct buffer *out = &normal[i & 1], *to = places ? &places[i & 1] : NULL;
+        out->length = 0;
+        if (to) { to->length = 0; }
         normalize_step(&pipeline->normal[i], stretch, out, to);
-        if (!buffer_ok(out) || !buffer_ok(to)) { return false; }
+        if (!buffer_ok(out) || (to && !buffer_ok(to))) { return false; }
         stretch->bytes = out->data;
         stretch->length = out->length;
-        if (stretch->places) { stretch->places = (struct span *)(void *)to->data; }
+        if (to) { stretch->places = (struct span *)(void *)to->data; }
     }
     return true;
 }
 
 void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_t length, struct buffer *out)
 {
-    struct buffer normal[2] = {{0}, {0}}, places[2] = {{0}, {0}};
+    struct buffer normal[2] = {{0}, {0}};
     struct stretch stretch = {.bytes = text, .length = length, .left = true, .right = true};
-    if (normalize_stretch(pipeline, normal, places, &stretch)) {
+    if (normalize_stretch(pipeline, normal, NULL, &stretch)) {
         buffer_append(out, stretch.bytes, stretch.length);
     } else {
         out->broken = true;
@@ -234,6 +235,14 @@ void pipeline_normalize(const struct pipeline *pipeline, const char *text, size_
 /* Splitting. Each step hands its pieces to the next; the last one's go to the model. False: memory ran out. */
 
 static bool split_piece(struct pipeline_run *run, size_t step, struct piece piece);
+
+/* The buffer for the places of a split step's output, empty; NULL: not asked for. */
+static struct buffer *places_after(const struct pipeline_run *run, size_t step)
+{
+    if (!run->places) { return NULL; }
+    run->places[PLACES_PIECES + step].length = 0;
+    return &run->places[PLACES_PIECES + step];
+}
 
 /* The places of a piece; NULL: not asked for. */
 static const struct span *places_of(const struct pipeline_run *run, struct piece piece)
@@ -301,15 +310,15 @@ static const char *find_mark(const char *bytes, size_t length, const char *mark,
 static bool split_metaspace(struct pipeline_run *run, size_t step, struct piece piece)
 {
     const struct split_step *split = &run->pipeline->split[step];
-    struct buffer *marked = &run->pieces[step], *places = &run->piece_places[step];
+    struct buffer *marked = &run->pieces[step], *places = places_after(run, step);
     struct placed outer = run->sink->placed;
     size_t size = strlen(split->mark);
-    marked->length = places->length = 0;
+    marked->length = 0;
     put_marked(split, piece, places_of(run, piece), marked, places);
-    if (!buffer_ok(marked) || !buffer_ok(places)) { return false; }
+    if (!buffer_ok(marked) || (places && !buffer_ok(places))) { return false; }
     piece.bytes = marked->data;
     piece.length = marked->length;
-    run->sink->placed = (struct placed){marked->data, (struct span *)(void *)places->data};
+    if (places) { run->sink->placed = (struct placed){marked->data, (struct span *)(void *)places->data}; }
     for (size_t at = 0; at < piece.length && !id_sink_full(run->sink);) {
         const char *from = piece.bytes + at, *found = NULL;
         size_t left = piece.length - at;
@@ -362,19 +371,19 @@ static bool split_byte_level(struct pipeline_run *run, size_t step, struct piece
     const struct split_step *split = &run->pipeline->split[step];
     const struct placed outer = run->sink->placed;
     if (split->blank && piece.bytes[0] != ' ') {
-        struct buffer *blank = &run->pieces[step], *places = &run->piece_places[step];
+        struct buffer *blank = &run->pieces[step], *places = places_after(run, step);
         const struct span *from = places_of(run, piece);
-        blank->length = places->length = 0;
+        blank->length = 0;
         buffer_append(blank, " ", 1);
         buffer_append(blank, piece.bytes, piece.length);
         if (from) {
             spans_put(places, from[0], 1);
             buffer_append(places, from, piece.length * sizeof *from);
         }
-        if (!buffer_ok(blank) || !buffer_ok(places)) { return false; }
+        if (!buffer_ok(blank) || (places && !buffer_ok(places))) { return false; }
         piece.bytes = blank->data;
         piece.length = blank->length;
-        run->sink->placed = (struct placed){blank->data, (struct span *)(void *)places->data};
+        if (places) { run->sink->placed = (struct placed){blank->data, (struct span *)(void *)places->data}; }
     }
     bool done = split->pattern ? split_pattern(run, step, piece) : split_piece(run, step + 1, piece);
     run->sink->placed = outer;
@@ -449,6 +458,9 @@ enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t l
     bool left = true, whole = run->pipeline->whole || run->sink->placing;
     size_t valid = 0, until = 0;
     struct added_cuts cuts = {run->raw, text, length};
+    if (run->sink->placing && !(run->places = calloc(PLACES_COUNT, sizeof *run->places))) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory to encode %zu bytes", length);
+    }
     while (cuts.at < length && !id_sink_full(run->sink)) {
         if (cuts.at >= until) {
             until = whole ? length : window_end(text, length, cuts.at);
@@ -465,14 +477,17 @@ enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t l
                                   .left = left,
                                   .right = cut.token || until == length};
         if (cut.from == 0 && cut.until > 0 && run->pipeline->first) { utf8_next(text, &stretch.front); }
-        run->text_places.length = 0;
-        if (run->sink->placing) { put_places(text, cut.from, cut.token ? cut.end : cut.until, &run->text_places); }
-        if (run->sink->placing) { stretch.places = (struct span *)(void *)run->text_places.data; }
-        if (!buffer_ok(&run->text_places) || (stretch.length > 0 && !encode_stretch(run, stretch))) {
+        struct buffer *places = run->places ? &run->places[PLACES_TEXT] : NULL;
+        if (places) {
+            places->length = 0;
+            put_places(text, cut.from, cut.token ? cut.end : cut.until, places);
+            stretch.places = (struct span *)(void *)places->data;
+        }
+        if ((places && !buffer_ok(places)) || (stretch.length > 0 && !encode_stretch(run, stretch))) {
             return err_set(err, STATUS_NO_MEMORY, "no memory to encode %zu bytes", length);
         }
         if (cut.token) {
-            run->sink->placed = (struct placed){text + cut.from, (struct span *)(void *)run->text_places.data};
+            run->sink->placed = (struct placed){text + cut.from, stretch.places};
             id_sink_put_text(run->sink, cut.token->id, text + cut.until, cut.end - cut.until);
         }
         left = cut.token != NULL;
@@ -482,15 +497,11 @@ enum status pipeline_encode(struct pipeline_run *run, const char *text, size_t l
 
 void pipeline_end(struct pipeline_run *run)
 {
+    for (size_t i = 0; run->places && i < PLACES_COUNT; i++) { buffer_free(&run->places[i]); }
+    free(run->places);
     buffer_free(&run->normal[0]);
     buffer_free(&run->normal[1]);
-    buffer_free(&run->places[0]);
-    buffer_free(&run->places[1]);
-    buffer_free(&run->text_places);
-    for (size_t i = 0; i < PIPELINE_MAX_STEPS; i++) {
-        buffer_free(&run->pieces[i]);
-        buffer_free(&run->piece_places[i]);
-    }
+    for (size_t i = 0; i < PIPELINE_MAX_STEPS; i++) { buffer_free(&run->pieces[i]); }
     buffer_free(&run->scratch);
 }
 

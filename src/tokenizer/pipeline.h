@@ -87,6 +87,15 @@ struct piece {
 typedef bool piece_encoder(const struct tokenizer *tokenizer, struct piece piece, struct buffer *scratch,
                            struct id_sink *sink);
 
+/* The places of the output of the normaliser's steps, of a stretch of the text, and of the output of each split step.
+ */
+enum pipeline_places {
+    PLACES_NORMAL,
+    PLACES_TEXT = 2,
+    PLACES_PIECES,
+    PLACES_COUNT = PLACES_PIECES + PIPELINE_MAX_STEPS
+};
+
 /* The state of encoding one text; ended by pipeline_end. */
 struct pipeline_run {
     const struct pipeline *pipeline;
@@ -96,8 +105,9 @@ struct pipeline_run {
     struct id_sink *sink;
     struct buffer normal[2];                  /* input and output of a normaliser's step */
     struct buffer pieces[PIPELINE_MAX_STEPS]; /* output of each split step */
-    struct buffer text_places, places[2], piece_places[PIPELINE_MAX_STEPS]; /* the places of them all, as spans */
-    struct buffer scratch;                                                  /* the encoder's */
+    struct buffer
+        *places; /* [PLACES_COUNT]: those of their bytes, as spans, by enum pipeline_places; NULL: not asked for */
+    struct buffer scratch; /* the encoder's */
 };
 
 /* Encodes all of a text, valid UTF-8 or not, into run->sink; stops when that is full.
