@@ -90,13 +90,6 @@ static void plain_pack(enum gemm_kind kind, const struct gemm_weight *weight, co
 
 /* --- packing in int8 --- */
 
-/* The index of input i of output o in the packed weight. */
-static size_t packed_at(const struct gemm_weight *weight, uint32_t o, uint32_t i)
-{
-    size_t tile = ((size_t)(o / INT8_PANEL) * weight->steps + i / INT8_STEP) * 2 + o % INT8_PANEL / 16;
-    return tile * 16 * INT8_STEP + i % INT8_STEP / 4 * INT8_STEP + o % 16 * 4 + i % 4;
-}
-
 /* The nearest integer; rintf would be a call. */
 static float round_to_nearest(float value)
 {
@@ -111,57 +104,95 @@ static int bin_of(float value, int way)
     return (int)(((value - round_to_nearest(value)) * (float)way + 0.5f) * BINS);
 }
 
-/* Rounds the few weights with the largest remainders to the other neighbour, so that the rounding errors of an output
- * add up to less than one step. Returns the change in the sum of its weights. */
-static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const float *from, float inverse)
+/* The weights of an output that go to their other neighbour: those in bins after `edge`, and the first `more` in it. */
+struct moves {
+    int way, edge;
+    uint32_t more;
+};
+
+/* Chooses the few weights with the largest remainders, so that the rounding errors of an output add up to less than one
+ * step. */
+static struct moves cancel_remainders(const float *from, uint32_t inputs, float inverse)
 {
     uint32_t bins[BINS + 1] = {0};
     float sum = 0;
-    for (uint32_t i = 0; i < weight->inputs; i++) { sum += from[i] * inverse - round_to_nearest(from[i] * inverse); }
-    int way = sum < 0 ? -1 : 1, moved = 0;
-    for (uint32_t i = 0; i < weight->inputs; i++) { bins[bin_of(from[i] * inverse, way)]++; }
-    int edge = BINS; /* all weights in later bins move, and `more` of those in this one */
-    uint32_t more = (uint32_t)round_to_nearest(fabsf(sum));
-    for (; edge > BINS / 2 && more > bins[edge]; edge--) { more -= bins[edge]; }
-    for (uint32_t i = 0; i < weight->inputs; i++) {
-        int bin = bin_of(from[i] * inverse, way);
-        int8_t *to = weight->scaled.value + packed_at(weight, o, i);
-        if (bin < edge || (bin == edge && more == 0) || *to * way == INT8_LARGEST) { continue; }
-        more -= bin == edge;
-        *to = (int8_t)(*to + way);
-        moved += way;
-    }
-    return moved;
+    for (uint32_t i = 0; i < inputs; i++) { sum += from[i] * inverse - round_to_nearest(from[i] * inverse); }
+    struct moves moves = {sum < 0 ? -1 : 1, BINS, (uint32_t)round_to_nearest(fabsf(sum))};
+    for (uint32_t i = 0; i < inputs; i++) { bins[bin_of(from[i] * inverse, moves.way)]++; }
+    for (; moves.edge > BINS / 2 && moves.more > bins[moves.edge]; moves.edge--) { moves.more -= bins[moves.edge]; }
+    return moves;
 }
 
-static void pack_output(struct gemm_weight *weight, enum gemm_kind kind, uint32_t o, const float *from, bool cancel)
+static void move_values(struct moves *moves, uint32_t count, const float *scaled, int8_t *value)
 {
-    float largest = 0, most = INT8_LARGEST;
-    double squares = 0;
-    bool finite = true;
-    int32_t total = 0;
-    for (uint32_t i = 0; i < weight->inputs; i++) {
-        largest = fabsf(from[i]) > largest ? fabsf(from[i]) : largest;
-        finite = finite && isfinite(from[i]);
-        squares += (double)from[i] * (double)from[i];
-    }
-    if (!finite) { weight->scaled.scale[o] = NAN; }
-    if (!finite || largest < 1e-30f) { return; }
-    if (kind == GEMM_INT16) { most = int16_most(weight->inputs, largest, (float)sqrt(squares)); }
-    float inverse = most / largest;
-    weight->scaled.scale[o] = largest / most;
-    for (uint32_t i = 0; kind == GEMM_INT16 && i < weight->inputs; i++) {
-        int16_t value = (int16_t)round_to_nearest(from[i] * inverse);
-        memcpy(weight->scaled.value + packed_at(weight, o, 2 * i), &value, sizeof value);
-    }
-    for (uint32_t i = 0; kind == GEMM_INT8 && i < weight->inputs; i += 4) {
-        int8_t *to = weight->scaled.value + packed_at(weight, o, i);
-        for (uint32_t k = 0; k < 4 && i + k < weight->inputs; k++) {
-            to[k] = (int8_t)round_to_nearest(from[i + k] * inverse);
-            total += to[k];
+    for (uint32_t i = 0; i < count; i++) {
+        int bin = bin_of(scaled[i], moves->way);
+        if (bin < moves->edge || (bin == moves->edge && moves->more == 0) || value[i] * moves->way == INT8_LARGEST) {
+            continue;
         }
+        moves->more -= bin == moves->edge;
+        value[i] = (int8_t)(value[i] + moves->way);
     }
-    if (cancel) { total += cancel_remainders(weight, o, from, inverse); }
+}
+
+/* The largest magnitude; not finite if one of the numbers is not. Magnitudes are in the order of their bits. */
+static float largest_of(const float *from, uint32_t count)
+{
+    int32_t largest = 0;
+    float value;
+    for (uint32_t i = 0; i < count; i++) {
+        int32_t bits;
+        memcpy(&bits, from + i, sizeof bits);
+        bits &= INT32_MAX;
+        largest = bits > largest ? bits : largest;
+    }
+    memcpy(&value, &largest, sizeof value);
+    return value;
+}
+
+/* The square root of the sum of squares, in several sums, which need not wait for each other. */
+static float norm_of(const float *from, uint32_t count)
+{
+    double sums[8] = {0};
+    for (uint32_t i = 0; i < count; i++) { sums[i % 8] += (double)from[i] * (double)from[i]; }
+    for (int i = 1; i < 8; i++) { sums[0] += sums[i]; }
+    return (float)sqrt(sums[0]);
+}
+
+/* Packs an output into its panel, whose bytes are `flip`. */
+static void pack_output(struct gemm_weight *weight, enum gemm_kind kind, uint32_t o, const float *from, bool cancel,
+                        uint8_t flip)
+{
+    uint32_t inputs = weight->inputs, in_step = kind == GEMM_INT16 ? INT8_STEP / 2 : INT8_STEP;
+    float largest = largest_of(from, inputs), most = INT8_LARGEST;
+    int32_t total = 0;
+    if (!isfinite(largest)) { weight->scaled.scale[o] = NAN; }
+    if (!isfinite(largest) || largest < 1e-30f) { return; }
+    if (kind == GEMM_INT16) { most = int16_most(inputs, largest, norm_of(from, inputs)); }
+    float inverse = most / largest;
+    struct moves moves = {0};
+    if (cancel) { moves = cancel_remainders(from, inputs, inverse); }
+    weight->scaled.scale[o] = largest / most;
+    size_t half = (size_t)o / INT8_PANEL * weight->steps * 2 + o % INT8_PANEL / 16;
+    int8_t *to = weight->scaled.value + half * 16 * INT8_STEP + o % 16 * 4;
+    for (uint32_t first = 0; first < inputs; first += in_step, to += 2 * 16 * INT8_STEP) {
+        float scaled[INT8_STEP] = {0};
+        union {
+            int8_t bytes[INT8_STEP];
+            int16_t halves[INT8_STEP / 2];
+        } value;
+        uint32_t count = inputs - first < in_step ? inputs - first : in_step;
+        for (uint32_t i = 0; i < count; i++) { scaled[i] = from[first + i] * inverse; }
+        if (kind == GEMM_INT16) {
+            for (int i = 0; i < INT8_STEP / 2; i++) { value.halves[i] = (int16_t)round_to_nearest(scaled[i]); }
+        } else {
+            for (int i = 0; i < INT8_STEP; i++) { value.bytes[i] = (int8_t)round_to_nearest(scaled[i]); }
+            if (cancel) { move_values(&moves, count, scaled, value.bytes); }
+            for (int i = 0; i < INT8_STEP; i++) { total += value.bytes[i]; }
+            for (int i = 0; i < INT8_STEP; i++) { value.bytes[i] = (int8_t)(value.bytes[i] ^ flip); }
+        }
+        for (int i = 0; i < INT8_STEP; i += 4) { memcpy(to + i / 4 * INT8_STEP, value.bytes + i, 4); }
+    }
     weight->total[o] = (float)total * weight->scaled.scale[o];
 }
 
@@ -172,14 +203,13 @@ static size_t int8_value_bytes(const struct gemm_weight *weight)
 
 static void int8_pack(struct gemm_weight *weight, enum gemm_kind kind, const float *from, bool one_sided, uint8_t flip)
 {
+    size_t outputs = (size_t)weight->panels * INT8_PANEL, panel = (size_t)INT8_PANEL * weight->steps * INT8_STEP;
     weight->scaled.scale = (float *)(weight->scaled.value + int8_value_bytes(weight));
-    weight->total = weight->scaled.scale + (size_t)weight->panels * INT8_PANEL;
-    memset(weight->scaled.value, 0, gemm_weight_bytes(kind, weight->outputs, weight->inputs));
+    weight->total = weight->scaled.scale + outputs;
+    memset(weight->scaled.scale, 0, 2 * outputs * sizeof *weight->total);
     for (uint32_t o = 0; o < weight->outputs; o++) {
-        pack_output(weight, kind, o, from + (size_t)o * weight->inputs, one_sided);
-    }
-    for (size_t i = 0; flip && i < int8_value_bytes(weight); i++) {
-        weight->scaled.value[i] = (int8_t)(weight->scaled.value[i] ^ flip);
+        if (o % INT8_PANEL == 0) { memset(weight->scaled.value + o / INT8_PANEL * panel, flip, panel); }
+        pack_output(weight, kind, o, from + (size_t)o * weight->inputs, one_sided, flip);
     }
 }
 

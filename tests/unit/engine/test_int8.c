@@ -301,6 +301,7 @@ TEST(rounding_errors_of_an_output_cancel)
             off += error;
             total += value * scale;
         }
+        for (uint32_t i = INPUTS; i < packed.steps * INT8_STEP; i++) { assert_true(packed_value(&packed, o, i) == 0); }
         assert_true(fabs(off) <= 0.501);
         assert_true(fabs((double)packed.total[o] - total) <= 1e-6 * INPUTS);
     }
