@@ -12,6 +12,7 @@
 #include "cli/print.h"
 #include "compute/devices.h"
 #include "config/config.h"
+#include "model/chat.h"
 #include "model/family.h"
 #include "model/sentence_transformers.h"
 
@@ -79,6 +80,19 @@ static void put_prompts(struct buffer *to, const struct model *model)
     put_text(to, "prompt", model->prompt);
 }
 
+/* The format in which `messages` are written, or why they are refused. */
+static void put_chat(struct buffer *to, const struct model *model)
+{
+    struct chat *chat;
+    struct err err;
+    if (chat_open(model->directory, &chat, &err) == STATUS_OK) {
+        put_text(to, "chat", chat_format(chat));
+        chat_close(chat);
+    } else {
+        put_text(to, "chat_refused", err.message);
+    }
+}
+
 static void put_model(struct buffer *to, const struct model *model)
 {
     static const char *const dtypes[] = {[DTYPE_F32] = "f32", [DTYPE_F16] = "f16", [DTYPE_BF16] = "bf16"};
@@ -86,6 +100,7 @@ static void put_model(struct buffer *to, const struct model *model)
     put_text(to, "id", model->id);
     put_text(to, "family", model->family->model_type);
     put_tasks(to, model);
+    if (model->causal_lm && model->head.labels == 0) { put_chat(to, model); }
     put_number(to, "layers", model->layer_count);
     put_number(to, "hidden", model->hidden);
     put_number(to, "dims", model->dim);
@@ -218,13 +233,19 @@ static enum status compare_all(struct comparison *compare, struct engine *engine
     return status;
 }
 
-/* A directory without a pooling may be a language model's. The error is that of the first way to open it. */
+/* A directory without a pooling may be a language model's. If that does not open either, the error says why for both
+ * ways. */
 static enum status open_any(const struct config *config, struct model **model, struct err *err)
 {
     struct model_options options = {.generate = true, .max_tokens = (uint32_t)config->max_tokens};
+    struct err first;
     enum status status = config_any_model(config, model, err);
-    if (status == STATUS_OK || model_open(config->model, &options, model, NULL) != STATUS_OK) { return status; }
-    return STATUS_OK;
+    if (status == STATUS_OK || !family_names_language_model(config->model)) { return status; }
+    first = *err;
+    status = model_open(config->model, &options, model, err);
+    if (status == STATUS_OK || strcmp(first.message, err->message) == 0) { return status; }
+    struct err second = *err;
+    return err_set(err, status, "to generate text: %s; to embed texts: %s", second.message, first.message);
 }
 
 static enum status look_at_model(const struct own *own, const struct config *config, struct model **model,

@@ -416,14 +416,34 @@ enum status family_read_layer_types(const cJSON *root, const char *name, const c
     return STATUS_OK;
 }
 
+/* The class that config.json names; "" without one. */
+static const char *class_name(const cJSON *root)
+{
+    const cJSON *first = cJSON_GetArrayItem(json_field(root, "architectures"), 0);
+    return cJSON_IsString(first) ? first->valuestring : "";
+}
+
+static bool is_language_model(const char *class)
+{
+    static const char ending[] = "ForCausalLM";
+    size_t length = strlen(class), end = sizeof ending - 1;
+    return length > end && strcmp(class + length - end, ending) == 0;
+}
+
+bool family_names_language_model(const char *directory)
+{
+    cJSON *root;
+    if (json_read(directory, "config.json", JSON_CONFIG_MAX_BYTES, &root, NULL) != STATUS_OK) { return false; }
+    bool named = is_language_model(class_name(root));
+    cJSON_Delete(root);
+    return named;
+}
+
 /* Reads whether the files are a language model's, and whether its lm_head is the word embeddings. */
 static enum status read_lm_head(const cJSON *root, const char *name, struct model *model, struct err *err)
 {
-    static const char ending[] = "ForCausalLM";
-    const cJSON *first = cJSON_GetArrayItem(json_field(root, "architectures"), 0);
-    const char *class = cJSON_IsString(first) ? first->valuestring : "";
-    size_t length = strlen(class), end = sizeof ending - 1;
-    model->causal_lm = model->family->lm_head && length > end && strcmp(class + length - end, ending) == 0;
+    const char *class = class_name(root);
+    model->causal_lm = model->family->lm_head && is_language_model(class);
     model->tied_head = model->family->tied_head;
     if (model->causal_lm) { TRY(json_bool(root, name, "tie_word_embeddings", &model->tied_head, err)); }
     return !model->generates || model->causal_lm

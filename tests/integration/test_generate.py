@@ -147,6 +147,25 @@ class Generate(SluiceCase):
         self.generate(directory, ["a"], "--pooling", "mean", code=64, says="generate does not take --pooling")
         self.generate(directory, ["a"], "--output", self.path("none", "x"), code=66, says="none/x")
 
+    def test_model_says_whether_it_generates_and_chats(self):
+        def look(directory, code=0):
+            result = self.run_sluice("model", directory, "--precision", "f32")
+            self.assertEqual(result.returncode, code, result.stderr)
+            return result.stderr.decode() if code else json.loads(result.stdout)
+
+        found = look(self.make_llama())
+        self.assertEqual((found["tasks"], found["chat"]), (["generate"], "chatml"))
+        found = look(self.make_llama("strange", template="<|user|>{{ message }}"))
+        self.assertNotIn("chat", found)
+        self.assertIn("chatml, llama3, gemma and inst", found["chat_refused"])
+        said = look(self.make_llama("member", logit_scale=0.5), 65)
+        self.assertRegex(said, "to generate text: .*the field logit_scale is not known.*to embed texts: .*pooling is not known")
+        said = look(self.make_llama("family", model_type="lama"), 65)
+        self.assertRegex(said, "to generate text: .*lama.*to embed texts: .*pooling is not known")
+        directory = self.make_model()
+        os.unlink(os.path.join(directory, "modules.json"))
+        self.assertNotIn("to generate text", self.run_sluice("model", directory).stderr.decode())
+
     def test_output_file(self):
         directory, target = self.make_llama(), self.path("out.jsonl")
         self.assertEqual(self.generate(directory, ["a", "b"], "--output", target, "--max-tokens", "3"), [])
