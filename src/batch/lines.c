@@ -268,10 +268,11 @@ static void write_line(void *context, const struct record_result *result, struct
     struct line_head head;
     if (!lines->begun) {    /* files end where the earlier run left off, and lines are in order */
         struct err ignored; /* these counts are only shown, while the job runs */
+        uint64_t before = 0;
+        bool counted = lines->failures_path && batch_lines_count(lines->failures_path, &before, &ignored) == STATUS_OK;
+        lines->failed_before = before;
+        lines->answered_before = counted ? document->number - before : 0;
         lines->begun = true;
-        bool counted = lines->failures_path &&
-                       batch_lines_count(lines->failures_path, &lines->failed_before, &ignored) == STATUS_OK;
-        lines->answered_before = counted ? document->number - lines->failed_before : 0;
     }
     lines->failed += failed;
     lines->answered += !failed;

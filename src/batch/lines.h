@@ -9,6 +9,7 @@
 #ifndef BATCH_LINES_H
 #define BATCH_LINES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,11 +24,11 @@ struct batch_lines {
     size_t max_text_bytes;
     const char *failures_path; /* the file of errors, so that all lines are counted; NULL: only those of this run */
 
-    uint64_t answered, failed;               /* lines that were written in this run */
-    uint64_t answered_before, failed_before; /* and in earlier ones */
-    bool begun;
-    struct buffer text, kept, id, message; /* of the line that was read */
-    struct buffer body, vectors;           /* of the line that is written */
+    _Atomic uint64_t answered, failed;               /* lines that were written in this run */
+    _Atomic uint64_t answered_before, failed_before; /* and in earlier ones, once it has begun: */
+    atomic_bool begun;                               /* a line was written */
+    struct buffer text, kept, id, message, body;     /* of the line that was read */
+    struct buffer vectors;                           /* of the line that is written */
 };
 
 /* The functions of a job's records, with the lines as their context. */

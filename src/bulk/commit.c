@@ -25,22 +25,6 @@ static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
     return wait_ms * NS_PER_MS;
 }
 
-/* Writes rows with consecutive numbers. */
-static enum status put_run(struct job *job, struct lookahead *window, uint32_t first, uint32_t count, struct err *err)
-{
-    struct output_row *rows = window->rows + first;
-    if (count == 0) { return STATUS_OK; }
-    TRY(store_put(job->store, rows[0].number, count, lookahead_vector(window, rows, job_row_floats(job)), err));
-    for (uint32_t i = 0; i < count; i++) {
-        if (rows[i].state == STATE_DONE && job->journal) {
-            job->written++;
-            journal_add_done(job->journal, (struct done){rows[i].number, rows[i].hash});
-        }
-        if (rows[i].state != STATE_FAILED) { rows[i].state = STATE_STORED; }
-    }
-    return STATUS_OK;
-}
-
 /* True if a row's vector is in the window but not in the store. Copies, and failed rows' NaNs, are in the window only
  * once it is finished. */
 static bool is_to_write(const struct output_row *row, bool finished)
@@ -48,18 +32,34 @@ static bool is_to_write(const struct output_row *row, bool finished)
     return row->state == STATE_DONE || (finished && (row->state == STATE_COPY || row->state == STATE_FAILED));
 }
 
-enum status job_put_runs(struct job *job, struct lookahead *window, uint32_t first, uint32_t end, bool finished,
-                         struct err *err)
+enum status job_put_runs(const struct job *job, const struct lookahead *window, uint32_t first, uint32_t end,
+                         bool finished, struct err *err)
 {
     const struct output_row *rows = window->rows;
-    uint32_t run = first; /* the first row of the run */
-    for (uint32_t i = first; i < end; i++) {
-        bool writes = is_to_write(&rows[i], finished);
-        if (writes && (i == run || rows[i].number == rows[i - 1].number + 1)) { continue; }
-        TRY(put_run(job, window, run, i - run, err));
-        run = writes ? i : i + 1;
+    for (uint32_t i = first, next; i < end; i = next) { /* [i, next): rows with consecutive numbers */
+        for (next = i; next < end && is_to_write(&rows[next], finished); next++) {
+            if (next > i && rows[next].number != rows[next - 1].number + 1) { break; }
+        }
+        if (next == i) {
+            next++;
+            continue;
+        }
+        const float *vectors = lookahead_vector(window, &rows[i], job_row_floats(job));
+        TRY(store_put(job->store, rows[i].number, next - i, vectors, err));
     }
-    return put_run(job, window, run, end - run, err);
+    return STATUS_OK;
+}
+
+void job_note_stored(struct job *job, struct lookahead *window, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = first; i < end && job->store; i++) {
+        struct output_row *row = &window->rows[i];
+        if (row->state != STATE_DONE) { continue; }
+        row->state = STATE_STORED;
+        if (!job->journal) { continue; }
+        job->written++;
+        journal_add_done(job->journal, (struct done){row->number, row->hash});
+    }
 }
 
 /* Writes the finished vectors of the windows: all, or only those that are due. */
@@ -71,6 +71,7 @@ static enum status write_due(struct job *job, bool all, bool *wrote, struct err 
         if (all || (window->since_ns != 0 && now_ns - window->since_ns >= wait_ns(job, now_ns))) {
             *wrote = true;
             TRY(job_put_runs(job, window, 0, window->row_count, false, err));
+            job_note_stored(job, window, 0, window->row_count);
             window->since_ns = 0;
         }
     }
@@ -161,10 +162,14 @@ enum status job_commit_all(struct job *job, struct err *err)
 {
     if (!job->journal) { return STATUS_OK; }
     bool wrote;
+    struct err why;
+    enum status given_out = job_finish_wait(job, &why); /* if it failed, vectors are kept all the same */
     TRY(commit_result(thread_pool_wait(job->commits), err));
     TRY(write_due(job, true, &wrote, err));
     TRY(begin_commit(job, err));
-    return commit_result(thread_pool_wait(job->commits), err);
+    TRY(commit_result(thread_pool_wait(job->commits), err));
+    if (given_out != STATUS_OK) { *err = why; }
+    return given_out;
 }
 
 enum status job_commit_wait(struct job *job, struct err *err)

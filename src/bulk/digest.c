@@ -80,8 +80,7 @@ enum status comparison_check(const struct job *job, struct comparison *with, con
     return err_set(err, STATUS_BAD_INPUT,
                    "%s line %llu: the input has changed since this job began: document %llu has %s%s; --overwrite "
                    "begins again",
-                   strcmp(document->file, "-") == 0 ? "standard input" : document->file,
-                   (unsigned long long)document->line, (unsigned long long)document->number,
+                   job_file_of(document), (unsigned long long)document->line, (unsigned long long)document->number,
                    placed ? "changed" : "another id", why);
 }
 

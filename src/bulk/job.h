@@ -1,8 +1,8 @@
 /* A bulk job: files of texts in, files of vectors out. One thread drives the whole pipeline:
  *
- *     source ► doc batches ► (prep threads) ► window ► executor ► store ► append files ► checkpoint
+ *     source ► doc batches ► (prep threads) ► window ► executor ► blocks ► (writer) ► store, append files ► checkpoint
  *
- * bulk/loop.c is the loop, bulk/resume.c resumes an earlier run.
+ * bulk/loop.c is the loop, bulk/finish.c gives rows out, bulk/resume.c resumes an earlier run.
  * An interruption at any moment loses nothing, and nothing durable is computed twice: see bulk/journal.h. Memory does
  * not grow with the input; the table of known texts (bulk/dedup.h) is bounded. */
 #ifndef BULK_JOB_H

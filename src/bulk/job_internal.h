@@ -1,8 +1,9 @@
 /* The state of a running job, and how it resumes an earlier run. Private to loop.c,
- * commit.c, resume.c, retry.c, failures.c and digest.c. */
+ * finish.c, commit.c, resume.c, retry.c, failures.c and digest.c. */
 #ifndef BULK_JOB_INTERNAL_H
 #define BULK_JOB_INTERNAL_H
 
+#include <string.h>
 #include <xxhash.h>
 
 #include "bulk/dedup.h"
@@ -41,6 +42,7 @@ enum { PAIR_BYTES = 2 * sizeof(uint64_t) };
 _Static_assert(sizeof(struct chunk_place) == PAIR_BYTES && sizeof(struct fingerprint) == PAIR_BYTES, "as in the files");
 
 struct commit;
+struct finish;
 struct retry;
 
 /* Pieces of a batch that was too large, or that a queue asked to halve: they wait to be computed in smaller batches. */
@@ -61,7 +63,7 @@ struct job {
     struct store *store;     /* NULL: the windows keep their vectors */
     struct journal *journal; /* NULL: a plain job, which cannot be resumed */
     struct append_file files[APPEND_FILES];
-    float *vector; /* [dim] */
+    struct finish *finish;
 
     /* Windows take turns; these count how many have passed a stage: read >= planned >= submitted >= finished. */
     struct lookahead windows[WINDOWS];
@@ -111,12 +113,36 @@ MUST_CHECK enum status job_check_output(const struct job_options *options, struc
 /* Resumes an earlier run: its journal, its files, and the input up to the checkpoint. */
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
 
+/* --- Giving out rows: finish.c --- */
+
+/* Starts the threads that make lines and write; the files must be open. Errors: STATUS_NO_MEMORY, those of
+ * thread_pool_open. */
+MUST_CHECK enum status job_finish_open(struct job *job, struct err *err);
+
+/* Ends them. */
+void job_finish_close(struct job *job);
+
+/* Gives out some rows of the oldest window if it is computed, and ends the window after the last of them. Errors: those
+ * of the store and the files, also for rows that were given out before. */
+MUST_CHECK enum status job_finish_rows(struct job *job, bool *worked, struct err *err);
+
+/* Waits until no other thread reads a window or writes a file; rows that were not given to the writer yet are not given
+ * out. Call it if the job will not go on. Errors: as job_finish_rows. */
+MUST_CHECK enum status job_finish_wait(struct job *job, struct err *err);
+
+/* Call it when everything up to here is written; the next commit makes it durable and writes this checkpoint. */
+MUST_CHECK enum status job_put_checkpoint(struct job *job, struct err *err);
+
 /* --- Writing and committing: commit.c --- */
 
 /* Writes the rows [first, end) of a window that have a vector which is not in the store; `finished`: also copies, and
- * the NaNs of failed rows. Errors: those of store_put. */
-MUST_CHECK enum status job_put_runs(struct job *job, struct lookahead *window, uint32_t first, uint32_t end,
+ * the NaNs of failed rows. Then call job_note_stored. Errors: those of store_put. Thread: any, while the rows do not
+ * change. */
+MUST_CHECK enum status job_put_runs(const struct job *job, const struct lookahead *window, uint32_t first, uint32_t end,
                                     bool finished, struct err *err);
+
+/* Notes for the next commit that the vectors of these rows are in the store. */
+void job_note_stored(struct job *job, struct lookahead *window, uint32_t first, uint32_t end);
 
 /* Starts the thread of the commits. Errors: STATUS_NO_MEMORY, those of thread_pool_open. */
 MUST_CHECK enum status job_commit_open(struct job *job, struct err *err);
@@ -198,6 +224,12 @@ static inline uint64_t job_pairs_end(int file, uint64_t number)
 static inline uint32_t job_row_floats(const struct job *job)
 {
     return job->options->dim + (job->options->source.records != NULL);
+}
+
+/* The name of a document's file in messages. */
+static inline const char *job_file_of(const struct document *document)
+{
+    return strcmp(document->file, "-") == 0 ? "standard input" : document->file;
 }
 
 /* True if a document may become several rows. */

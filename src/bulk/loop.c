@@ -98,17 +98,12 @@ static void end_with(struct job *job, enum status status, const struct err *err)
     if (status != STATUS_OK) { job->ending_err = *err; }
 }
 
-static const char *file_of(const struct document *document)
-{
-    return strcmp(document->file, "-") == 0 ? "standard input" : document->file;
-}
-
 static bool is_fatal(struct job *job, const struct document *document)
 {
     struct err err;
     if (document->code == ROW_OK || !job->options->strict) { return false; }
     end_with(job,
-             err_set(&err, STATUS_BAD_INPUT, "%s line %llu: %.*s", file_of(document),
+             err_set(&err, STATUS_BAD_INPUT, "%s line %llu: %.*s", job_file_of(document),
                      (unsigned long long)document->line, (int)document->message_bytes, document->message),
              &err);
     return true;
@@ -400,7 +395,7 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
         const struct piece *piece = batch->pieces[i].piece;
         if (piece->code != ROW_OK && job->options->strict) {
             const struct document *document = piece->owner->document;
-            return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", file_of(document),
+            return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", job_file_of(document),
                            (unsigned long long)document->line, failure_text(piece->code));
         }
         if (job->options->source.records) { piece->vector[job->options->dim] = (float)piece->row.tokens; }
@@ -433,224 +428,7 @@ static enum status take_computed(struct job *job, bool *worked, struct err *err)
     return STATUS_OK;
 }
 
-/* --- Finishing: once a window is complete its rows are given out in input order, and a checkpoint follows. --- */
-
-/* The place of a chunk's text in its document; zeros without a text. */
-static struct chunk_place find_place(const struct output_row *row)
-{
-    if (row->piece_count == 0) { return (struct chunk_place){0, 0}; }
-    uint64_t begin = (uint64_t)(row->pieces[0].row.text - row->document->text);
-    return (struct chunk_place){begin, begin + row->pieces[0].row.text_bytes};
-}
-
-static void put_vector(struct buffer *to, const float *vector, uint32_t dim)
-{
-    if (vector) {
-        buffer_floats(to, vector, dim);
-    } else {
-        buffer_string(to, "null");
-    }
-}
-
-/* A row of JSON Lines; `vector` NULL: it failed. */
-static void put_line(const struct job *job, struct buffer *to, const struct output_row *row, const float *vector)
-{
-    if (job->options->arrays) {
-        put_vector(to, vector, job->options->dim);
-        buffer_string(to, "\n");
-        return;
-    }
-    buffer_json(to, "{'id':");
-    job_put_id(to, row->document);
-    if (job_has_chunks(job)) {
-        buffer_json(to, ",'chunk':%u,'start':%" PRIu64 ",'end':%" PRIu64, row->chunk, find_place(row).begin,
-                    find_place(row).end);
-    }
-    buffer_json(to, ",'vector':");
-    put_vector(to, vector, job->options->dim);
-    if (!vector) { buffer_json(to, ",'error':%s", failure_name(row->code)); }
-    buffer_append(to, row->document->kept, row->document->kept_bytes);
-    if (job->options->source.recipe->keeps_chunks) {
-        buffer_json(to, ",'text':");
-        if (row->piece_count > 0) {
-            buffer_json_string(to, row->pieces[0].row.text, row->pieces[0].row.text_bytes);
-        } else {
-            buffer_string(to, "null");
-        }
-    }
-    buffer_string(to, "}\n");
-}
-
-static int compare_number(const void *number, const void *row)
-{
-    uint64_t a = *(const uint64_t *)number, b = ((const struct output_row *)row)->number;
-    return (a > b) - (a < b);
-}
-
-/* Gives a duplicate the vector, or the failure, of its origin. */
-static enum status copy_row(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
-{
-    struct dedup_entry known = dedup_find(job->dedup, row->hash);
-    if (known.row == row->origin && known.code != ROW_OK) {
-        row->state = STATE_FAILED;
-        row->code = known.code;
-        return STATUS_OK;
-    }
-    job->at.copied++;
-    job->progress.copied++;
-    row->here = true;
-    if (job->options->dry) { return STATUS_OK; }
-    uint32_t dim = job_row_floats(job);
-    /* It is not from an earlier window. In a retry, numbers have gaps. */
-    const struct output_row *origin =
-        bsearch(&row->origin, window->rows, window->row_count, sizeof *window->rows, compare_number);
-    if (!origin || !origin->here) {
-        return store_get(job->store, row->origin, lookahead_vector(window, row, dim), err);
-    }
-    memcpy(lookahead_vector(window, row, dim), lookahead_vector(window, origin, dim), dim * sizeof(float));
-    return STATUS_OK;
-}
-
-enum { DRY_FAILURES_MAX = 5 };
-
-static void fail_row(struct job *job, const struct lookahead *window, const struct output_row *row)
-{
-    const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
-    uint32_t floats = job_row_floats(job);
-    float *vector = lookahead_vector(window, row, floats);
-    for (uint32_t i = 0; i < floats; i++) { memcpy(&vector[i], &nan_bits, sizeof nan_bits); }
-    job->at.failed++;
-    job->progress.failed++;
-    if (job->options->dry && job->at.failed <= DRY_FAILURES_MAX) {
-        const struct document *document = row->document;
-        bool read = document->code == ROW_OK;
-        buffer_format(job->options->dry, "%s line %llu: %.*s\n", file_of(document), (unsigned long long)document->line,
-                      read ? (int)strlen(failure_text(row->code)) : (int)document->message_bytes,
-                      read ? failure_text(row->code) : document->message);
-    }
-    if (job->files[APPEND_FAILURES].path && !job->options->source.records) {
-        job_put_failure(&job->files[APPEND_FAILURES].pending, row, job_has_chunks(job));
-    }
-}
-
-/* Writes the pair of a row or document; a retry does so in place. */
-static enum status put_pair(struct job *job, int file, uint64_t number, const void *pair, struct err *err)
-{
-    struct append_file *to = &job->files[file];
-    off_t at = (off_t)job_pairs_end(file, number);
-    if (!job->retry) {
-        buffer_append(&to->pending, pair, PAIR_BYTES);
-    } else if (pwrite(to->fd, pair, PAIR_BYTES, at) != PAIR_BYTES) {
-        return err_set_errno(err, "cannot write %s", to->path);
-    }
-    return STATUS_OK;
-}
-
-/* Writes the line of a record once the last of its rows is finished. A window holds whole documents, and the vectors of
- * their rows side by side. */
-static enum status put_record(struct job *job, const struct lookahead *window, const struct output_row *last,
-                              struct err *err)
-{
-    const struct output_row *rows = last - last->chunk, *end = window->rows + window->row_count;
-    const struct records *records = job->options->source.records;
-    uint32_t stride = job_row_floats(job);
-    if (last + 1 < end && last[1].document == last->document) { return STATUS_OK; }
-    struct record_result result = {.document = last->document, .dim = job->options->dim, .stride = stride};
-    for (const struct output_row *row = rows; row <= last && row->piece_count > 0; row++) {
-        if (row->state == STATE_STORED && !row->here) {
-            TRY(store_get(job->store, row->number, lookahead_vector(window, row, stride), err));
-        }
-        if (row->code == ROW_OK) {
-            result.tokens += (uint64_t)lookahead_vector(window, row, stride)[result.dim];
-        } else if (result.code == ROW_OK) {
-            result.code = row->code;
-            result.failed = result.count;
-        }
-        result.count++;
-    }
-    result.vectors = lookahead_vector(window, rows, stride);
-    records->write(records->context, &result, &job->files[APPEND_LINES].pending, &job->files[APPEND_FAILURES].pending);
-    return STATUS_OK;
-}
-
-static enum status put_lines(struct job *job, const struct lookahead *window, const struct output_row *row,
-                             struct err *err)
-{
-    struct append_file *files = job->files;
-    if (job->options->source.records) {
-        TRY(put_record(job, window, row, err));
-    } else if (files[APPEND_LINES].path) {
-        const float *vector = NULL;
-        if (row->here) {
-            vector = lookahead_vector(window, row, job->options->dim);
-        } else if (row->state == STATE_STORED) {
-            TRY(store_get(job->store, row->number, job->vector, err));
-            vector = job->vector;
-        }
-        TRY(job_retry_line(job, APPEND_LINES, row->number, err));
-        put_line(job, &files[APPEND_LINES].pending, row, vector);
-    }
-    if (files[APPEND_IDS].path) {
-        TRY(job_retry_line(job, APPEND_IDS, row->number, err));
-        job_put_id(&files[APPEND_IDS].pending, row->document);
-        buffer_string(&files[APPEND_IDS].pending, "\n");
-    }
-    if (files[APPEND_DOCUMENTS].path) {
-        buffer_append(&files[APPEND_DOCUMENTS].pending, &row->document->number, sizeof row->document->number);
-    }
-    if (files[APPEND_CHUNKS].path) {
-        struct chunk_place place = find_place(row);
-        TRY(put_pair(job, APPEND_CHUNKS, row->number, &place, err));
-    }
-    if (files[APPEND_HASHES].path && row->chunk == 0) {
-        struct fingerprint hashes = row->document->fingerprint;
-        if (row->state == STATE_COPY) { hashes.content |= FINGERPRINT_COPIED; }
-        TRY(put_pair(job, APPEND_HASHES, row->document->number, &hashes, err));
-    }
-    return STATUS_OK;
-}
-
-/* Call it when everything up to here is written; the next commit makes it durable and writes this checkpoint. */
-static enum status put_checkpoint(struct job *job, struct err *err)
-{
-    for (int i = 0; i < APPEND_FILES; i++) {
-        TRY(append_file_flush(&job->files[i], err));
-        if (i < JOURNAL_FILES) { job->at.lengths[i] = job->files[i].written; }
-    }
-    job->checkpoint = job->at;
-    job->checkpoint_waits = job->journal;
-    return STATUS_OK;
-}
-
-static enum status finish_rows(struct job *job, bool *worked, struct err *err)
-{
-    if (job->finished == job->submitted) { return STATUS_OK; }
-    struct lookahead *window = &job->windows[job->finished % WINDOWS];
-    if (window->batches_out > 0) { return STATUS_OK; }
-    *worked = true;
-    uint32_t first = window->finished;
-    for (int i = 0; i < STEP && window->finished < window->row_count; i++) {
-        struct output_row *row = &window->rows[window->finished++];
-        job->at.computed += row->state == STATE_DONE || row->state == STATE_STORED;
-        if (row->state == STATE_COPY) { TRY(copy_row(job, window, row, err)); }
-        if (row->state == STATE_FAILED) { fail_row(job, window, row); }
-        if (row->state != STATE_KEPT) { TRY(put_lines(job, window, row, err)); }
-    }
-    window->since_ns = 0;
-    if (job->store) { TRY(job_put_runs(job, window, first, window->finished, true, err)); }
-    for (int i = 0; i < APPEND_FILES; i++) {
-        if (job->files[i].pending.length > 1 << 20) { TRY(append_file_flush(&job->files[i], err)); }
-    }
-    if (window->finished < window->row_count) { return STATUS_OK; }
-    job->at.documents = window->end_documents;
-    job->at.rows = window->rows[window->row_count - 1].number + 1;
-    job->at.digest = window->end_digest;
-    job->at.tokens = job->progress.tokens;
-    TRY(put_checkpoint(job, err));
-    lookahead_reset(window);
-    job->finished++;
-    return STATUS_OK;
-}
+/* --- The beginning and the end of a job --- */
 
 /* Writes the headers once the number of rows is known. */
 static enum status patch_documents(struct job *job, struct err *err)
@@ -677,7 +455,7 @@ static enum status end_job(struct job *job, struct err *err)
     if (job->store) { TRY(store_finish(job->store, job->at.rows, err)); }
     TRY(patch_documents(job, err));
     if (!job->journal) { return STATUS_OK; }
-    TRY(put_checkpoint(job, err)); /* even for a job without rows */
+    TRY(job_put_checkpoint(job, err)); /* even for a job without rows */
     TRY(job_commit_all(job, err));
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0) {
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
@@ -690,11 +468,10 @@ static enum status open_job(struct job *job, const struct job_options *options, 
 {
     *job = (struct job){.options = options};
     job->digest = XXH3_createState();
-    job->vector = malloc(job_row_floats(job) * sizeof(float));
     job->batches = calloc(options->executor->batches, sizeof *job->batches);
     job->free_batches = calloc(options->executor->batches, sizeof *job->free_batches);
     job->batch_tokens = options->batch_tokens;
-    if (!job->digest || !job->vector || !job->batches || !job->free_batches) {
+    if (!job->digest || !job->batches || !job->free_batches) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
     }
     job->preparer = options->preparer;
@@ -719,6 +496,7 @@ static enum status open_job(struct job *job, const struct job_options *options, 
 static void close_job(struct job *job)
 {
     thread_pool_close(job->prep);
+    job_finish_close(job);
     thread_pool_close(job->commits);
     free(job->commit);
     job_retry_close(job);
@@ -732,7 +510,6 @@ static void close_job(struct job *job)
     XXH3_freeState(job->digest);
     buffer_free(&job->recent);
     buffer_free(&job->terms);
-    free(job->vector);
     free(job->batches);
     free(job->free_batches);
     free(job->resubmits);
@@ -761,7 +538,7 @@ static enum status run_stages(struct job *job, struct err *err)
         TRY(take_prepared(job, &worked, err));
         TRY(plan_window(job, &worked, err));
         submit_rows(job, &worked);
-        TRY(finish_rows(job, &worked, err));
+        TRY(job_finish_rows(job, &worked, err));
         TRY(read_documents(job, &worked, err));
         TRY(job_commit_when_due(job, err));
         job_report(job, false);
@@ -807,6 +584,7 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
     if (job->journal) { TRY(job_commit_open(job, err)); }
     result->before = job->ended && (!job->options->stop || *job->options->stop == 0);
     if (job->ended) { return STATUS_OK; }
+    TRY(job_finish_open(job, err));
     /* In a folder the input may be files that this job has just made. */
     enum status status = job->options->source.glob ? job_check_output(job->options, err) : STATUS_OK;
     if (status == STATUS_OK) { status = run_stages(job, err); }

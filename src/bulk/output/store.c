@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,7 @@ struct open_file {
 };
 
 struct store {
+    pthread_mutex_t lock; /* one call at a time */
     struct store_options options;
     size_t row_bytes, header_bytes;
     uint64_t file_rows;
@@ -102,6 +104,7 @@ void store_close(struct store *store)
     for (int i = 0; i < STORE_OPEN_FILES; i++) {
         if (store->files[i].fd >= 0) { close(store->files[i].fd); }
     }
+    pthread_mutex_destroy(&store->lock);
     free(store->bytes);
     free(store);
 }
@@ -195,6 +198,7 @@ enum status store_open(const struct store_options *options, struct store **out, 
 {
     struct store *store = calloc(1, sizeof *store);
     if (!store) { return err_set(err, STATUS_NO_MEMORY, "no memory for the output"); }
+    pthread_mutex_init(&store->lock, NULL);
     store->options = *options;
     store->row_bytes = options->dim * (options->element == ELEMENT_F16 ? sizeof(uint16_t) : sizeof(float));
     store->header_bytes = options->kind == STORE_NPY || options->kind == STORE_SHARDS ? NPY_HEADER_BYTES : 0;
@@ -250,7 +254,7 @@ static enum status put_rows(const struct store *store, const struct open_file *f
     return STATUS_OK;
 }
 
-enum status store_put(struct store *store, uint64_t row, uint64_t count, const float *vectors, struct err *err)
+static enum status put_files(struct store *store, uint64_t row, uint64_t count, const float *vectors, struct err *err)
 {
     for (uint64_t done = 0, rows; done < count; done += rows) {
         struct open_file *file;
@@ -263,7 +267,15 @@ enum status store_put(struct store *store, uint64_t row, uint64_t count, const f
     return STATUS_OK;
 }
 
-enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err)
+enum status store_put(struct store *store, uint64_t row, uint64_t count, const float *vectors, struct err *err)
+{
+    pthread_mutex_lock(&store->lock);
+    enum status status = put_files(store, row, count, vectors, err);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+static enum status get_vector(struct store *store, uint64_t row, float *vector, struct err *err)
 {
     TRY(get_bytes(store, row, err));
     if (store->options.element == ELEMENT_F32) {
@@ -273,6 +285,14 @@ enum status store_get(struct store *store, uint64_t row, float *vector, struct e
     struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = store->bytes, .elements = store->options.dim};
     tensor_read_f32(&halves, 0, store->options.dim, vector);
     return STATUS_OK;
+}
+
+enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err)
+{
+    pthread_mutex_lock(&store->lock);
+    enum status status = get_vector(store, row, vector, err);
+    pthread_mutex_unlock(&store->lock);
+    return status;
 }
 
 enum status store_check(struct store *store, uint64_t row, struct err *err)
@@ -288,7 +308,7 @@ enum status store_check(struct store *store, uint64_t row, struct err *err)
                    path);
 }
 
-enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err)
+static enum status take_dirty(struct store *store, int *fds, unsigned *count, struct err *err)
 {
     *count = 0;
     for (int i = 0; i < STORE_OPEN_FILES; i++) {
@@ -304,6 +324,14 @@ enum status store_dirty(struct store *store, int *fds, unsigned *count, struct e
         file->dirty = false;
     }
     return STATUS_OK;
+}
+
+enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err)
+{
+    pthread_mutex_lock(&store->lock);
+    enum status status = take_dirty(store, fds, count, err);
+    pthread_mutex_unlock(&store->lock);
+    return status;
 }
 
 enum status store_sync(struct store *store, struct err *err)

@@ -53,6 +53,7 @@ struct store_options {
     bool fresh;          /* truncate a file that exists, instead of continuing it */
 };
 
+/* Thread: any for store_put, store_get and store_dirty, which wait for each other; one for all else. */
 struct store;
 
 /* Opens or makes the first file; opens others when they are needed. Owns: the caller ends it with store_close.
