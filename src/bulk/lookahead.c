@@ -81,7 +81,7 @@ static enum status make_room(struct lookahead *window, uint32_t pieces, uint32_t
     size_t floats = (size_t)window->row_count * dim;
     if (pieces > window->order_room) {
         free(window->order);
-        window->order = malloc(pieces * sizeof *window->order);
+        window->order = malloc(2 * (size_t)pieces * sizeof *window->order);
         window->order_room = window->order ? pieces : 0;
     }
     if (floats > window->vectors_room) {
@@ -107,11 +107,29 @@ static enum status place(struct lookahead *window, struct output_row *row, uint3
     return STATUS_OK;
 }
 
-static int longest_first(const void *left, const void *right)
+/* Sorts by BITS of the weight at a time, lowest first; equal ones keep their order. Shapes: order [2 * count], of which
+ * the second half is scratch. */
+static void sort_longest_first(struct weighed *order, uint32_t count)
 {
-    const struct weighed *a = left, *b = right;
-    return a->weight != b->weight ? (a->weight < b->weight) - (a->weight > b->weight)
-                                  : (a->at > b->at) - (a->at < b->at);
+    enum { BITS = 11, VALUES = 1 << BITS };
+    uint32_t most = 0, counts[VALUES];
+    struct weighed *from = order, *to = order + count;
+    for (uint32_t i = 0; i < count; i++) { most = order[i].weight > most ? order[i].weight : most; }
+    for (unsigned shift = 0; shift < 32 && most >> shift > 0; shift += BITS) {
+        uint32_t place = 0;
+        memset(counts, 0, sizeof counts);
+        for (uint32_t i = 0; i < count; i++) { counts[from[i].weight >> shift & (VALUES - 1)]++; }
+        for (uint32_t value = VALUES; value-- > 0;) { /* the largest value first */
+            uint32_t here = counts[value];
+            counts[value] = place;
+            place += here;
+        }
+        for (uint32_t i = 0; i < count; i++) { to[counts[from[i].weight >> shift & (VALUES - 1)]++] = from[i]; }
+        struct weighed *sorted = to;
+        to = from;
+        from = sorted;
+    }
+    if (from != order) { memcpy(order, from, count * sizeof *order); }
 }
 
 enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *err)
@@ -127,11 +145,10 @@ enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *
         if (row->state != STATE_TODO) { continue; }
         TRY(place(window, row, dim, err));
         for (uint32_t p = 0; p < row->piece_count; p++) {
-            uint32_t at = window->order_count++;
-            window->order[at] = (struct weighed){&row->pieces[p], piece_weight(&row->pieces[p]), at};
+            window->order[window->order_count++] = (struct weighed){&row->pieces[p], piece_weight(&row->pieces[p])};
         }
     }
-    if (pieces > 0) { qsort(window->order, pieces, sizeof *window->order, longest_first); }
+    sort_longest_first(window->order, pieces);
     return STATUS_OK;
 }
 

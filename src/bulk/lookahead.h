@@ -122,7 +122,6 @@ struct output_row {
 struct weighed {
     struct piece *piece;
     uint32_t weight; /* tokens, or bytes where there are none */
-    uint32_t at;     /* the place in reading order */
 };
 
 /* A window of the look-ahead. Zero-initialise for an empty one. */
@@ -136,7 +135,7 @@ struct lookahead {
 
     struct output_row *rows; /* [row_count] */
     uint32_t row_count, row_room;
-    struct weighed *order; /* [order_count] the pieces to compute, longest first */
+    struct weighed *order; /* [order_count] the pieces to compute, longest first; as many again are scratch */
     uint32_t order_count, order_room;
     uint32_t submitted; /* pieces of `order` that were submitted */
     uint32_t batches_out;

@@ -92,6 +92,27 @@ TEST(batches_are_of_one_length)
     lookahead_free(&look);
 }
 
+/* Weights of any size; equal ones keep their order. */
+TEST(pieces_are_sorted_longest_first)
+{
+    static const uint32_t tokens[10] = {2048, 1, 2047, 1u << 31, 1, 4096, 2048, 1u << 22, 3, 1};
+    struct lookahead look = {0};
+    struct err err;
+    struct doc_batch *docs = fill(0);
+    for (uint32_t i = 0; i < docs->piece_count; i++) { docs->pieces[i].row.tokens = tokens[i % 10]; }
+    lookahead_push(&look, docs);
+    assert_int_equal(lookahead_make_rows(&look, 0, NUMBER_DOCUMENTS, &err), STATUS_OK);
+    assert_int_equal(lookahead_order(&look, 1, &err), STATUS_OK);
+    assert_int_equal(look.order_count, docs->piece_count);
+    assert_int_equal(look.order[0].weight, 1u << 31);
+    for (uint32_t i = 1; i < look.order_count; i++) {
+        const struct weighed *a = &look.order[i - 1], *b = &look.order[i];
+        assert_int_equal(b->weight, piece_weight(b->piece));
+        assert_true(a->weight > b->weight || (a->weight == b->weight && a->piece < b->piece));
+    }
+    lookahead_free(&look);
+}
+
 TEST(doc_batches_have_a_bound)
 {
     struct err err;
