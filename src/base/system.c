@@ -39,6 +39,15 @@ void memory_unmap(void *memory, size_t bytes)
     if (memory) { (void)munmap(memory, bytes); }
 }
 
+void memory_release(const void *first, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)first;
+    uintptr_t begin = (from + page - 1) / page * page, end = (from + bytes) / page * page;
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */
+    }
+}
+
 void *memory_part(char *block, size_t *used, size_t bytes)
 {
     void *at = block ? block + *used : NULL;

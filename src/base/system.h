@@ -14,6 +14,9 @@ void *memory_aligned(size_t bytes);
  * freed block goes back to the system at once and leaves no gap. Owns: the caller ends it with memory_unmap. */
 void *memory_map(size_t bytes);
 
+/* Gives back the whole pages in a range of memory that is still allocated but no longer read. */
+void memory_release(const void *first, size_t bytes);
+
 /* Gives back a block of memory_map that has this many bytes. NULL is allowed. */
 void memory_unmap(void *memory, size_t bytes);
 

@@ -122,6 +122,8 @@ struct backend_ops {
      * (options->int8): then all are to begin with, and their weights are kept in both ways. Shapes: [layer_count].
      * NULL: there is no int8, or nothing to choose. Thread: while no pass is under way. */
     void (*set_int8)(struct backend *backend, const bool (*in_int8)[ENGINE_PRODUCTS]);
+    /* Ends that: the backend is then as if it had been opened with the choice. Thread: while it has no workspace. */
+    void (*settle_int8)(struct backend *backend, const struct engine_int8 *choice);
 
     /* Thread: workspaces of one backend may be opened, run and closed side by side. */
     enum status (*workspace_open)(struct backend *backend, struct backend_workspace **out, struct err *err);

@@ -461,19 +461,12 @@ static enum status run_trial(struct trial *trial, struct err *err)
     return STATUS_OK;
 }
 
-/* Tries int8 on an engine that keeps each product in both ways; the weights are read, but not given back yet. */
-static enum status try_int8(const struct backend_ops *ops, const struct model *model,
-                            const struct engine_options *options, struct engine_int8 *choice, struct err *err)
+/* Tries int8 on an engine that keeps each product in both ways. */
+static enum status try_int8(struct engine *engine, struct engine_int8 *choice, struct err *err)
 {
-    struct model again = *model;
-    struct engine_options asked = *options;
-    struct trial trial = {.model = &again, .choice = choice};
-    again.read_once = false;
-    asked.int8 = NULL;
-    TRY(engine_open_with(ops, &again, &asked, &trial.engine, err));
+    struct trial trial = {.model = engine->backend->model, .engine = engine, .choice = choice};
     enum status status = run_trial(&trial, err);
     for (uint32_t part = 0; part < PARTS_MOST; part++) { encoder_close(trial.parts[part].encoder); }
-    engine_close(trial.engine);
     free(trial.ids);
     free(trial.plain);
     return status;
@@ -571,31 +564,46 @@ static void keep_choice(const char *directory, const struct model *model, const 
 
 /* --- all of it --- */
 
-enum status int8_choose(const struct backend_ops *ops, const struct model *model, const struct engine_options *options,
-                        struct engine_int8 *out, struct err *err)
+/* Opens an engine with a choice that may still have to be made, by a trial. */
+static enum status open_with(const struct backend_ops *ops, const struct model *model,
+                             const struct engine_options *options, struct engine_int8 *choice, struct engine **out,
+                             struct err *err)
 {
     char directory[FILE_PATH_BYTES];
-    *out = (struct engine_int8){.layers = model->layer_count, .mean_error = NAN, .worst_error = NAN};
-    out->in_int8 = calloc(model->layer_count, sizeof *out->in_int8);
-    if (!out->in_int8) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count); }
+    struct engine_options chosen = *options;
     cache_directory(options->cache_path, directory);
-    enum status status = STATUS_OK;
-    if (options->precision == PRECISION_INT8_ALL) {
-        memset(out->in_int8, true, model->layer_count * sizeof *out->in_int8);
-    } else if (!read_choice(directory, model, out)) {
-        status = try_int8(ops, model, options, out, err);
-        if (status == STATUS_OK) {
-            count_products(out);
-            log_info("int8_chosen", log_str("model", model->name ? model->name : ""), log_int("products", out->total),
-                     log_int("of", (int64_t)model->layer_count * ENGINE_PRODUCTS));
-            keep_choice(directory, model, out);
-        }
-    }
+    bool all = options->precision == PRECISION_INT8_ALL, known = all || read_choice(directory, model, choice);
+    if (all) { memset(choice->in_int8, true, choice->layers * sizeof *choice->in_int8); }
+    count_products(choice);
+    chosen.int8 = known ? choice : NULL;
+    TRY(engine_open_with(ops, model, &chosen, out, err));
+    if (known) { return STATUS_OK; }
+    enum status status = try_int8(*out, choice, err);
     if (status != STATUS_OK) {
-        free(out->in_int8);
-        out->in_int8 = NULL;
+        engine_close(*out);
         return status;
     }
-    count_products(out);
+    count_products(choice);
+    ops->settle_int8((*out)->backend, choice);
+    log_info("int8_chosen", log_str("model", model->name ? model->name : ""), log_int("products", choice->total),
+             log_int("of", (int64_t)model->layer_count * ENGINE_PRODUCTS));
+    keep_choice(directory, model, choice);
+    return STATUS_OK;
+}
+
+enum status int8_open(const struct backend_ops *ops, const struct model *model, const struct engine_options *options,
+                      struct engine **out, struct err *err)
+{
+    struct engine_int8 choice = {.layers = model->layer_count, .mean_error = NAN, .worst_error = NAN};
+    choice.in_int8 = calloc(model->layer_count, sizeof *choice.in_int8);
+    if (!choice.in_int8) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count); }
+    enum status status = open_with(ops, model, options, &choice, out, err);
+    if (status != STATUS_OK) {
+        free(choice.in_int8);
+        return status;
+    }
+    choice.others = (*out)->backend->others;
+    (*out)->int8 = choice;
+    (*out)->options.int8 = NULL;
     return STATUS_OK;
 }

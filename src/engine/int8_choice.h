@@ -10,10 +10,10 @@
 
 #include "engine/backend.h"
 
-/* Makes the choice, or reads it from the folder options->cache_path, where it is kept: it takes a second or a few of
- * processor time, shared by some threads. With PRECISION_INT8_ALL it is all products, and nothing is measured. Owns:
- * the caller frees out->in_int8. Errors: those of opening and running an engine. Thread: any. */
-MUST_CHECK enum status int8_choose(const struct backend_ops *ops, const struct model *model,
-                                   const struct engine_options *options, struct engine_int8 *out, struct err *err);
+/* Opens an engine in int8. Makes the choice on it, or reads it from the folder options->cache_path, where it is kept:
+ * it takes a second or a few of processor time, shared by some threads. With PRECISION_INT8_ALL it is all products, and
+ * nothing is measured. As engine_open_with otherwise. Errors: those of opening and running an engine. Thread: any. */
+MUST_CHECK enum status int8_open(const struct backend_ops *ops, const struct model *model,
+                                 const struct engine_options *options, struct engine **out, struct err *err);
 
 #endif

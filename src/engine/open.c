@@ -1,7 +1,5 @@
 /* Opens an engine after what its options leave open is decided: the backend, the precision, and the products in int8.
- * The last two are measured on engines of their own, so this is above encoder.c. */
-#include <stdlib.h>
-
+ * The last two are measured on engines, so this is above encoder.c. */
 #include "engine/auto_precision.h"
 #include "engine/encoder.h"
 #include "engine/int8_choice.h"
@@ -17,19 +15,8 @@ enum status engine_open(const struct model *model, const struct engine_options *
         TRY(backend_choose(ops, model, PRECISION_AUTO, &chosen.precision, err));
         if (ops->measures) { TRY(auto_precision(ops, model, &chosen, chosen.precision, &chosen.precision, err)); }
     }
-    struct engine_int8 int8 = {.layers = 0};
-    if (precision_is_int8(chosen.precision) && ops->set_int8) {
-        TRY(int8_choose(ops, model, &chosen, &int8, err));
-        chosen.int8 = &int8;
-    }
-    enum status status = engine_open_with(ops, model, &chosen, out, err);
-    if (status != STATUS_OK) {
-        free(int8.in_int8);
-        return status;
-    }
+    bool chooses = precision_is_int8(chosen.precision) && ops->set_int8;
+    TRY((chooses ? int8_open : engine_open_with)(ops, model, &chosen, out, err));
     (*out)->passed_over = passed_over;
-    (*out)->int8 = int8;
-    (*out)->int8.others = (*out)->backend->others;
-    (*out)->options.int8 = NULL;
     return STATUS_OK;
 }

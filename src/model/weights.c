@@ -7,12 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/file.h"
 #include "base/json_tree.h"
+#include "base/system.h"
 #include "model/family.h"
 
 #define SINGLE_FILE "model.safetensors"
@@ -604,10 +603,5 @@ enum status model_read_relative_bias(const struct model *model, uint32_t head, f
 
 void tensor_release(const struct tensor *tensor)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)tensor->data;
-    size_t bytes = tensor->elements * dtype_bytes(tensor->dtype);
-    uintptr_t first = (from + page - 1) / page * page, end = (from + bytes) / page * page;
-    if (first < end) {
-        (void)madvise((void *)first, end - first, MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */
-    }
+    memory_release(tensor->data, tensor->elements * dtype_bytes(tensor->dtype));
 }

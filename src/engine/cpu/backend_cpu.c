@@ -99,6 +99,15 @@ static void cpu_set_int8(struct backend *backend, const bool (*in_int8)[ENGINE_P
     }
 }
 
+static void cpu_settle_int8(struct backend *backend, const struct engine_int8 *choice)
+{
+    struct cpu_weights *weights = (struct cpu_weights *)backend;
+    cpu_set_int8(backend, (const bool(*)[ENGINE_PRODUCTS])choice->in_int8);
+    cpu_weights_settle(weights);
+    backend->weight_bytes = weights->bytes;
+    describe_weights(weights, choice);
+}
+
 static void cpu_close(struct backend *backend)
 {
     cpu_weights_close((struct cpu_weights *)backend);
@@ -515,6 +524,7 @@ const struct backend_ops backend_cpu = {
     .limits = cpu_limits,
     .embed = cpu_embed,
     .set_int8 = cpu_set_int8,
+    .settle_int8 = cpu_settle_int8,
     .linear = cpu_linear,
     .attention = cpu_attention,
     .norm = cpu_norm,

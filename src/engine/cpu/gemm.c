@@ -204,8 +204,6 @@ static size_t int8_value_bytes(const struct gemm_weight *weight)
 static void int8_pack(struct gemm_weight *weight, enum gemm_kind kind, const float *from, bool one_sided, uint8_t flip)
 {
     size_t outputs = (size_t)weight->panels * INT8_PANEL, panel = (size_t)INT8_PANEL * weight->steps * INT8_STEP;
-    weight->scaled.scale = (float *)(weight->scaled.value + int8_value_bytes(weight));
-    weight->total = weight->scaled.scale + outputs;
     memset(weight->scaled.scale, 0, 2 * outputs * sizeof *weight->total);
     for (uint32_t o = 0; o < weight->outputs; o++) {
         if (o % INT8_PANEL == 0) { memset(weight->scaled.value + o / INT8_PANEL * panel, flip, panel); }
@@ -237,27 +235,37 @@ size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
     return plain_bytes(kind, outputs, inputs);
 }
 
+struct gemm_weight gemm_place(enum gemm_kind kind, uint32_t outputs, uint32_t inputs, void *memory)
+{
+    struct gemm_weight weight = empty_weight(kind, outputs, inputs);
+    if (kind == GEMM_BF16) {
+        weight.bf16 = memory;
+    } else if (kind == GEMM_INT8 || kind == GEMM_INT16) {
+        weight.scaled.value = memory;
+        weight.scaled.scale = (float *)(weight.scaled.value + int8_value_bytes(&weight));
+        weight.total = weight.scaled.scale + (size_t)weight.panels * INT8_PANEL;
+    } else if (kind == GEMM_SPLIT_F32) {
+        weight.scaled.value = memory;
+        weight.scaled.scale = (float *)(weight.scaled.value + split_f32_bytes(outputs, inputs));
+    } else {
+        weight.plain = memory;
+    }
+    return weight;
+}
+
 void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t outputs, uint32_t inputs,
                const float *weight, bool one_sided, void *memory, struct gemm_weight *out)
 {
-    *out = empty_weight(kind, outputs, inputs);
+    *out = gemm_place(kind, outputs, inputs, memory);
     if (kind == GEMM_BF16) {
-        out->bf16 = memory;
         set->bf16->pack(outputs, inputs, weight, out->bf16);
-        return;
-    }
-    if (kind != GEMM_INT8 && kind != GEMM_INT16 && kind != GEMM_SPLIT_F32) {
-        out->plain = memory;
-        plain_pack(kind, out, weight);
-        return;
-    }
-    out->scaled.value = memory;
-    if (kind == GEMM_INT8 || kind == GEMM_INT16) {
+    } else if (kind == GEMM_INT8 || kind == GEMM_INT16) {
         int8_pack(out, kind, weight, one_sided && kind == GEMM_INT8, kind == GEMM_INT8 ? set->int8->flip : 0);
-        return;
+    } else if (kind == GEMM_SPLIT_F32) {
+        set->split_f32->pack(outputs, inputs, weight, out->scaled);
+    } else {
+        plain_pack(kind, out, weight);
     }
-    out->scaled.scale = (float *)((char *)memory + split_f32_bytes(outputs, inputs));
-    set->split_f32->pack(outputs, inputs, weight, out->scaled);
 }
 
 size_t gemm_cache(void)

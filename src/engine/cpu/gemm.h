@@ -185,6 +185,9 @@ void gemm_run(const struct instruction_set *set, enum gemm_kind kind, const stru
 /* The memory that the packed weight takes. */
 size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs);
 
+/* The packed weight that is in `memory`. */
+struct gemm_weight gemm_place(enum gemm_kind kind, uint32_t outputs, uint32_t inputs, void *memory);
+
 /* Packs a weight into `memory` of gemm_weight_bytes, aligned to 64 bytes, which must outlive `out`. In int8 an output
  * with a non-finite weight gets a NaN scale. If inputs are mostly of one sign, the rounding errors of an output would
  * add up: `one_sided` makes them cancel. Shapes: weight [outputs, inputs]. */

@@ -428,6 +428,29 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
     return STATUS_OK;
 }
 
+/* Moves the weights to the front of their memory, where they would be without a trial, and gives the rest back. */
+void cpu_weights_settle(struct cpu_weights *weights)
+{
+    size_t from = 0, used = 0;
+    for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
+        for (int product = 0; product < ENGINE_PRODUCTS; product++) {
+            struct cpu_linear *linear = &weights->layers[layer].linear[product];
+            uint32_t outputs = linear->weight.outputs, inputs = linear->weight.inputs;
+            const char *plain = memory_part(weights->packed, &from, gemm_weight_bytes(weights->kind, outputs, inputs));
+            const char *int8 = memory_part(weights->packed, &from, gemm_weight_bytes(GEMM_INT8, outputs, inputs));
+            size_t bytes = gemm_weight_bytes(linear->kind, outputs, inputs);
+            char *to = memory_part(weights->packed, &used, bytes);
+            memmove(to, linear->kind == GEMM_INT8 ? int8 : plain, bytes);
+            linear->weight = gemm_place(linear->kind, outputs, inputs, to);
+        }
+    }
+    memory_release(weights->packed + used, weights->packed_used - used);
+    weights->bytes -= weights->packed_used - used;
+    weights->packed_used = used;
+    free(weights->both);
+    weights->both = NULL;
+}
+
 static void close_layer(struct cpu_layer *layer)
 {
     layer->linear[ENGINE_VALUE].bias = NULL; /* is another's part */

@@ -10,6 +10,9 @@
 MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precision precision,
                                         const struct engine_int8 *choice, struct cpu_weights **out, struct err *err);
 
+/* Ends a trial: keeps each product's weight in linear[] alone. Thread: while no pass is under way. */
+void cpu_weights_settle(struct cpu_weights *weights);
+
 /* Frees them. NULL is allowed. */
 void cpu_weights_close(struct cpu_weights *weights);
 

@@ -210,6 +210,37 @@ static void expect_mixture(struct memory_shape shape, unsigned nth, unsigned fir
     memory_model_free(model);
 }
 
+/* The first engine has been through the trial, the second one has read its choice. */
+TEST(a_trial_leaves_what_a_later_start_opens)
+{
+    char folder[] = "/tmp/sluice-int8-XXXXXX", command[64];
+    struct model *model = memory_model(deep, 3);
+    size_t count = (size_t)TEXTS * model->dim;
+    float *vectors[2] = {malloc(count * sizeof **vectors), malloc(count * sizeof **vectors)};
+    float *alone = malloc(count * sizeof *alone);
+    struct engine *engines[2];
+    assert_true(vectors[0] && vectors[1] && alone && mkdtemp(folder));
+    strcpy(model->id, "1");
+    sharpen(model, 4);
+    for (int i = 0; i < 2; i++) {
+        engines[i] = open_int8(model, PRECISION_INT8, folder);
+        run_both(engines[i], model, vectors[i], alone);
+    }
+    uint32_t total = engine_int8(engines[0])->total;
+    assert_true(total > 0 && total < 12 * ENGINE_PRODUCTS && total == engine_int8(engines[1])->total);
+    assert_memory_equal(vectors[0], vectors[1], count * sizeof **vectors);
+    assert_int_equal(engine_weight_bytes(engines[0]), engine_weight_bytes(engines[1]));
+    assert_string_equal(engine_device(engines[0]), engine_device(engines[1]));
+    for (int i = 0; i < 2; i++) {
+        engine_close(engines[i]);
+        free(vectors[i]);
+    }
+    free(alone);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+    memory_model_free(model);
+}
+
 TEST(products_of_all_kinds_work_together)
 {
     const struct memory_shape shapes[] = {shallow, odd, gated};
