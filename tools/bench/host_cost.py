@@ -1,21 +1,24 @@
 #!/usr/bin/python3
-"""What the host costs beside a fast GPU, without one: processor time of each thread of the daemon and of Redis for a
-text, and texts/s. The GPU only takes time, as long as an H100 does for MiniLM (tests/support/cuda_paced.c).
+"""What the host costs beside a fast GPU, without one: processor time of each thread of the daemon and of Redis, or of
+`sluice embed`, for a text, and texts/s. The GPU only takes time, as long as an H100 does for MiniLM (tests/support/cuda_paced.c).
 
 usage: host_cost.py [-n TEXTS] [-p PREP_THREADS] BINARY...
 
 BINARY: build/release/tests/sluice_paced, also of other commits; each runs in turn. A stream of TEXTS texts is filled
-before the daemon starts; the figures are of the middle of the run, between 85 and 15 % of the stream. Then the engine
-by itself (`bench engine`), with passes of 16,384 tokens."""
+before the daemon starts; the figures are of the middle of the run, between 85 and 15 % of the stream. Those of
+`sluice embed` are of the middle of a job of three times as many texts. Then the engine by itself (`bench engine`), with
+passes of 16,384 tokens."""
 
 import argparse
 import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -25,6 +28,8 @@ from redis_server import RedisServer  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 KINDS = [("single", "f32", 1), ("inputs", "f32", 64), ("inputs", "json", 64)]
+JOBS = [("txt", "npy"), ("txt", "jsonl"), ("jsonl", "npy")]
+VECTOR_BYTES = 4 * 384
 STREAM = "sluice:{paced}:requests"
 
 
@@ -84,6 +89,38 @@ def measure(options, binary, folder, server, model, texts, kind):
           f" | redis {by_name(redis_0, redis_1, done)}", flush=True)
 
 
+def write_inputs(folder, texts):
+    with open(f"{folder}/in.txt", "w", encoding="utf-8") as lines, open(f"{folder}/in.jsonl", "w", encoding="utf-8") as objects:
+        for number, text in enumerate(texts):
+            lines.write(text + "\n")
+            objects.write(json.dumps({"id": f"d{number}", "text": text}) + "\n")
+
+
+def measure_job(binary, folder, model, texts, kinds):
+    """Reads the clocks at 15 and 85 % of the vectors, which JSON Lines have in a scratch file."""
+    source, ending = kinds
+    output = f"{tempfile.mkdtemp(dir=folder)}/out.{ending}"
+    vectors = output if ending == "npy" else f"{output}.job/vectors"
+    options = ["--model", model, "--backend", "cuda", "--progress", "none"]
+    options += ["--id-field", "id"] if source == "jsonl" else []
+    job = subprocess.Popen([binary, "embed", f"{folder}/in.{source}", "--output", output, *options])
+    marks = []
+    for part in (0.15, 0.85):
+        rows = 0
+        while rows < part * texts:
+            if job.poll() is not None:
+                raise SystemExit(f"{binary} embed ended early, with {job.returncode}")
+            rows = os.stat(vectors).st_size // VECTOR_BYTES if os.path.exists(vectors) else 0
+            time.sleep(0.002)
+        marks.append((time.monotonic(), rows, thread_us(job.pid)))
+    if job.wait() != 0:
+        raise SystemExit(f"{binary} embed ended with {job.returncode}")
+    (begin, first, before), (end, last, after) = marks
+    done = last - first
+    shutil.rmtree(os.path.dirname(output))
+    print(f"{binary}: embed {source} to {ending}: {done / (end - begin):,.0f} texts/s; us a text: {by_name(before, after, done)}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", dest="texts", type=int, default=100_000)
@@ -100,6 +137,10 @@ def main():
                     measure(options, os.path.abspath(binary), folder, server, model, texts, kind)
         finally:
             server.cleanup()
+        write_inputs(folder, make_texts(3 * options.texts))
+        for kinds in JOBS:
+            for binary in options.binary:
+                measure_job(os.path.abspath(binary), folder, model, 3 * options.texts, kinds)
         for binary in options.binary:
             lines = subprocess.run([binary, "bench", "engine", "--model", model, "--backend", "cuda", "--tokens", "16,32,64,128",
                                     "--batch-tokens", "16384"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
