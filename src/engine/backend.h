@@ -88,7 +88,7 @@ const char *backend_print_layer(const struct model *model, char text[BACKEND_LAY
 struct decoder_ops {
     uint32_t step_tokens; /* larger steps gain nothing */
     /* As decoder_block_bytes. */
-    size_t (*block_bytes)(const struct model *model);
+    size_t (*block_bytes)(const struct backend *backend);
     /* As workspace_open, with a pool of blocks, for steps of up to options->step_tokens and step_rows. */
     enum status (*open)(struct backend *backend, const struct decoder_options *options, struct backend_workspace **out,
                         struct err *err);

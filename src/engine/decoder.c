@@ -19,7 +19,7 @@ struct decoder {
 
 size_t decoder_block_bytes(const struct engine *engine)
 {
-    return engine->backend->ops->decoder->block_bytes(engine->backend->model);
+    return engine->backend->ops->decoder->block_bytes(engine->backend);
 }
 
 uint32_t decoder_step_tokens(const struct engine *engine)

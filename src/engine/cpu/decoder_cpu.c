@@ -20,35 +20,48 @@ enum { LEAST_TOKENS = 8, LEAST_OUTPUTS = 256 };
 struct cpu_decoder {
     void *memory; /* holds all below */
     size_t bytes;
-    float *pool;      /* [blocks], of block_floats each */
+    char *pool;       /* [blocks], of block_bytes each */
     float *query;     /* [step_tokens, queries], turned and scaled */
     float *row;       /* [threads, keys of a token] */
-    float *sums;      /* [threads, queries of a token] */
+    float *scratch;   /* [threads, scratch_floats] */
     float *last;      /* [step_rows, hidden]: the tokens whose logits are asked for */
     uint16_t *last16; /* the same, if lm_head reads bf16 */
     float *logits;    /* [step_rows, vocabulary] */
     uint32_t asking;
 };
 
-static size_t head_floats(const struct model *model)
+/* Keys and values are in bf16, except in f32. */
+static bool pool_is_half(const struct backend *backend)
 {
-    return 2 * (size_t)KEY_BLOCK * model_head_dim(model);
+    return backend->precision != PRECISION_F32;
 }
 
-static size_t block_floats(const struct model *model)
+/* The numbers that a head of keys takes in a block. */
+static size_t head_numbers(const struct model *model)
 {
-    return (size_t)model->layer_count * model_key_heads(model) * head_floats(model);
+    uint32_t head_dim = model_head_dim(model);
+    return KEY_BLOCK * ((size_t)head_dim + values_width(head_dim));
 }
 
-static size_t block_bytes(const struct model *model)
+static size_t block_numbers(const struct model *model)
 {
-    return block_floats(model) * sizeof(float);
+    return (size_t)model->layer_count * model_key_heads(model) * head_numbers(model);
+}
+
+static size_t block_bytes(const struct backend *backend)
+{
+    return block_numbers(backend->model) * (pool_is_half(backend) ? sizeof(uint16_t) : sizeof(float));
 }
 
 /* The offset of a head of keys within a block. */
 static size_t head_at(const struct model *model, uint32_t layer, uint32_t head)
 {
-    return ((size_t)layer * model_key_heads(model) + head) * head_floats(model);
+    return ((size_t)layer * model_key_heads(model) + head) * head_numbers(model);
+}
+
+static size_t scratch_floats(const struct model *model)
+{
+    return attend_scratch(model->max_tokens, model_head_dim(model));
 }
 
 /* Lays the buffers out in `block` (NULL: nowhere, to learn the size) and returns their size. */
@@ -57,10 +70,10 @@ static size_t lay_out(struct cpu_decoder *decoder, const struct cpu_weights *wei
 {
     const struct model *model = weights->backend.model;
     size_t used = 0, rows = options->step_rows + (size_t)GEMM_ROWS_BEHIND, query = model_query_width(model);
-    decoder->pool = memory_part(block, &used, options->blocks * block_bytes(model));
+    decoder->pool = memory_part(block, &used, options->blocks * block_bytes(&weights->backend));
     decoder->query = memory_part(block, &used, options->step_tokens * query * sizeof(float));
     decoder->row = memory_part(block, &used, PARALLEL_THREADS_MAX * (size_t)model_key_width(model) * sizeof(float));
-    decoder->sums = memory_part(block, &used, PARALLEL_THREADS_MAX * query * sizeof(float));
+    decoder->scratch = memory_part(block, &used, PARALLEL_THREADS_MAX * scratch_floats(model) * sizeof(float));
     decoder->logits = memory_part(block, &used, rows * model->vocabulary * sizeof(float));
     if (weights->lm_head.kind == GEMM_BF16_DOT) {
         decoder->last16 = memory_part(block, &used, rows * model->hidden * sizeof(uint16_t));
@@ -90,7 +103,7 @@ static enum status open_decoder(struct backend *backend, const struct decoder_op
         cpu_workspace_close(*out);
         *out = NULL;
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u blocks of keys and values (%zu bytes)", options->blocks,
-                       options->blocks * block_bytes(backend->model));
+                       options->blocks * block_bytes(backend));
     }
     lay_out(decoder, (*out)->weights, options, decoder->memory);
     return STATUS_OK;
@@ -98,9 +111,9 @@ static enum status open_decoder(struct backend *backend, const struct decoder_op
 
 static void copy_block(struct backend_workspace *workspace, uint32_t from, uint32_t to)
 {
-    size_t floats = block_floats(workspace->weights->backend.model);
-    float *pool = workspace->decoder->pool;
-    if (from != to) { memcpy(pool + to * floats, pool + from * floats, floats * sizeof *pool); }
+    size_t bytes = block_bytes(&workspace->weights->backend);
+    char *pool = workspace->decoder->pool;
+    if (from != to) { memcpy(pool + to * bytes, pool + from * bytes, bytes); }
 }
 
 /* --- attention --- */
@@ -142,6 +155,18 @@ static struct head_rows part_of(const struct cpu_step *step, const struct token 
     };
 }
 
+/* Writes a head of keys or values into its place in a block, in steps of `stride` numbers. */
+static void store_head(bool half, uint32_t head_dim, const float *from, char *to, size_t stride)
+{
+    for (uint32_t d = 0; d < head_dim; d++) {
+        if (half) {
+            ((uint16_t *)(void *)to)[d * stride] = bf16_of(from[d]);
+        } else {
+            ((float *)(void *)to)[d * stride] = from[d];
+        }
+    }
+}
+
 /* Writes the keys and values of some tokens into their blocks, and prepares their queries. */
 static void store_chunk(void *context, unsigned thread, unsigned chunk)
 {
@@ -152,6 +177,8 @@ static void store_chunk(void *context, unsigned thread, unsigned chunk)
     struct cpu_decoder *decoder = workspace->decoder;
     const struct pass *pass = workspace->pass;
     uint32_t head_dim = model_head_dim(model), last = parallel_for_first(pass->extent, chunk + 1, step->chunks);
+    bool half = pool_is_half(&workspace->weights->backend);
+    size_t bytes = block_bytes(&workspace->weights->backend), number = half ? sizeof(uint16_t) : sizeof(float);
     float *row = decoder->row + thread * (size_t)model_key_width(model);
     struct token token = {0};
     for (uint32_t i = parallel_for_first(pass->extent, chunk, step->chunks); i < last; i++) {
@@ -159,26 +186,56 @@ static void store_chunk(void *context, unsigned thread, unsigned chunk)
         struct head_rows part = part_of(step, &token, 0);
         part.to = decoder->query + i * (size_t)model_query_width(model);
         kernels->take_heads(&part);
-        float *block = decoder->pool + pass->blocks[token.row][token.position / KEY_BLOCK] * block_floats(model);
+        char *block = decoder->pool + pass->blocks[token.row][token.position / KEY_BLOCK] * bytes;
         uint32_t at = token.position % KEY_BLOCK;
         for (uint32_t values = 0; values < 2; values++) {
             part = part_of(step, &token, 1 + values);
             part.to = row;
             kernels->take_heads(&part);
             for (uint32_t head = 0; head < part.heads; head++) {
-                const float *from = row + head * (size_t)head_dim;
-                float *to = block + head_at(model, step->layer, head);
-                if (values) {
-                    memcpy(to + (KEY_BLOCK + at) * (size_t)head_dim, from, head_dim * sizeof *to);
-                    continue;
-                }
-                for (uint32_t d = 0; d < head_dim; d++) { to[(size_t)d * KEY_BLOCK + at] = from[d]; }
+                size_t to = head_at(model, step->layer, head);
+                to += values ? KEY_BLOCK * (size_t)head_dim + at * (size_t)values_width(head_dim) : at;
+                store_head(half, head_dim, row + head * (size_t)head_dim, block + to * number, values ? 1 : KEY_BLOCK);
             }
         }
     }
 }
 
-/* A part is a token's heads of queries that share one of keys. */
+/* Tokens of a sequence that attend together: ATTEND_QUERIES of their heads of queries share a head of keys. */
+static uint32_t group_tokens(const struct model *model)
+{
+    uint32_t heads = model->heads / model_key_heads(model);
+    return heads < ATTEND_QUERIES ? ATTEND_QUERIES / heads : 1;
+}
+
+/* A row's groups of tokens come after those of the rows before it. */
+struct group {
+    uint32_t row, before; /* groups of earlier rows */
+};
+
+static uint32_t count_groups(const struct pass *pass, uint32_t row, uint32_t tokens)
+{
+    return (pass->length[row] + tokens - 1) / tokens;
+}
+
+/* The row of the group with that index; `from` is one that is not after it. */
+static struct group find_group(const struct pass *pass, struct group from, uint32_t index, uint32_t tokens)
+{
+    for (uint32_t count; index >= from.before + (count = count_groups(pass, from.row, tokens));) {
+        from.before += count;
+        from.row++;
+    }
+    return from;
+}
+
+/* A part is a group's heads of queries that share one of keys. */
+static uint32_t count_parts(const struct pass *pass, const struct model *model)
+{
+    uint32_t groups = 0;
+    for (uint32_t row = 0; row < pass->rows; row++) { groups += count_groups(pass, row, group_tokens(model)); }
+    return groups * model_key_heads(model);
+}
+
 static void attend_chunk(void *context, unsigned thread, unsigned chunk)
 {
     const struct cpu_step *step = context;
@@ -187,26 +244,31 @@ static void attend_chunk(void *context, unsigned thread, unsigned chunk)
     const struct model *model = weights->backend.model;
     struct cpu_decoder *decoder = workspace->decoder;
     const struct pass *pass = workspace->pass;
-    uint32_t head_dim = model_head_dim(model), key_heads = model_key_heads(model), group = model->heads / key_heads;
-    uint32_t parts = pass->extent * key_heads, last = parallel_for_first(parts, chunk + 1, step->chunks);
-    uint32_t window = model->layers[step->layer].local ? model->window : UINT32_MAX;
-    struct token token = {0};
+    uint32_t head_dim = model_head_dim(model), key_heads = model_key_heads(model), most = group_tokens(model);
+    bool half = pool_is_half(&weights->backend);
+    size_t width = model_query_width(model), number = half ? sizeof(uint16_t) : sizeof(float);
+    struct group group = {0};
+    uint32_t parts = count_parts(pass, model), last = parallel_for_first(parts, chunk + 1, step->chunks);
     for (uint32_t part = parallel_for_first(parts, chunk, step->chunks); part < last; part++) {
-        uint32_t head = part % key_heads;
-        token = find_token(pass, token, part / key_heads);
-        size_t at = token.index * (size_t)model_query_width(model) + (size_t)head * group * head_dim;
+        uint32_t head = part % key_heads, heads = model->heads / key_heads;
+        group = find_group(pass, group, part / key_heads, most);
+        uint32_t first = (part / key_heads - group.before) * most, left = pass->length[group.row] - first;
+        size_t at = (pass->start[group.row] + first) * width + (size_t)head * heads * head_dim;
         struct activations to = workspace->context;
         weights->set->kernels->attend_blocks(&(struct block_attention){
-            .heads = group,
+            .tokens = left < most ? left : most,
+            .position = pass->first[group.row] + first,
+            .window = model->layers[step->layer].local ? model->window : UINT32_MAX,
+            .heads = heads,
             .head_dim = head_dim,
             .query = decoder->query + at,
-            .pool = decoder->pool + head_at(model, step->layer, head),
-            .stride = block_floats(model),
+            .token_stride = width,
+            .pool = decoder->pool + head_at(model, step->layer, head) * number,
+            .half = half,
+            .stride = block_numbers(model),
             .values = KEY_BLOCK * (size_t)head_dim,
-            .blocks = pass->blocks[token.row],
-            .first = token.position > window ? token.position - window : 0,
-            .last = token.position,
-            .sums = decoder->sums + thread * (size_t)model_query_width(model),
+            .blocks = pass->blocks[group.row],
+            .scratch = decoder->scratch + thread * scratch_floats(model),
             .context = {to.f32 ? to.f32 + at : NULL, to.bf16 ? to.bf16 + at : NULL},
         });
     }
@@ -215,10 +277,11 @@ static void attend_chunk(void *context, unsigned thread, unsigned chunk)
 static enum status attend(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
     (void)err;
-    uint32_t tokens = workspace->pass->extent, key_heads = model_key_heads(workspace->weights->backend.model);
-    struct cpu_step step = {workspace, layer, 0, cpu_chunks(workspace, tokens, LEAST_TOKENS)};
+    const struct model *model = workspace->weights->backend.model;
+    const struct pass *pass = workspace->pass;
+    struct cpu_step step = {workspace, layer, 0, cpu_chunks(workspace, pass->extent, LEAST_TOKENS)};
     cpu_do(&step, store_chunk);
-    step.chunks = cpu_chunks(workspace, tokens * key_heads, 1);
+    step.chunks = cpu_chunks(workspace, count_parts(pass, model), 1);
     cpu_do(&step, attend_chunk);
     return STATUS_OK;
 }

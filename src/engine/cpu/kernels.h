@@ -16,6 +16,9 @@
 /* Keys in a block, a multiple of every vector's width; DECODER_BLOCK. */
 enum { KEY_BLOCK = 16 };
 
+/* The most queries that attend to blocks together. */
+enum { ATTEND_QUERIES = 12 };
+
 /* The outputs of a gated product alternate: GATE_WIDTH to be activated, then as many to multiply them by. */
 enum { GATE_WIDTH = 16 };
 
@@ -65,20 +68,35 @@ struct head_rows {
     float *to; /* [heads, head_dim] */
 };
 
-/* The attention of one token to keys and values in blocks, by the heads of queries that share a head of keys. In a
- * block of this head there are KEY_BLOCK keys, transposed: [head_dim, KEY_BLOCK], then at `values` as many values:
- * [KEY_BLOCK, head_dim]. Blocks are visited in the order of positions, so the arithmetic depends on nothing else. */
+/* The attention of consecutive tokens of a sequence to keys and values in blocks, by the heads of queries that share a
+ * head of keys. In a block of this head there are KEY_BLOCK keys, transposed: [head_dim, KEY_BLOCK], then at `values`
+ * as many values: [KEY_BLOCK, head_dim, filled up to a multiple of KEY_BLOCK]. A query's arithmetic depends on its
+ * position and its keys and values alone. */
 struct block_attention {
+    uint32_t tokens, position; /* the position of the first */
+    uint32_t window;           /* a token attends to itself and as many before it */
     uint32_t heads, head_dim;
-    const float *query; /* [heads, head_dim], turned and scaled */
-    const float *pool;  /* this head's keys in block 0 */
-    size_t stride;      /* floats from a block to the next */
+    const float *query; /* [tokens, token_stride], of which heads * head_dim, turned and scaled */
+    size_t token_stride;
+    const void *pool; /* this head's keys in block 0 */
+    bool half;        /* the pool is in bf16, not in f32 */
+    size_t stride;    /* numbers from a block to the next */
     size_t values;
     const uint32_t *blocks;
-    uint32_t first, last;       /* the positions that it attends to, both included */
-    float *sums;                /* [heads, head_dim], scratch */
-    struct activations context; /* [heads, head_dim]: exactly one of the two is written */
+    float *scratch;             /* [attend_scratch(position + tokens, head_dim)] */
+    struct activations context; /* as `query`: exactly one of the two is written */
 };
+
+/* The length of a row of values in a block. */
+static inline uint32_t values_width(uint32_t head_dim)
+{
+    return (head_dim + KEY_BLOCK - 1) / KEY_BLOCK * KEY_BLOCK;
+}
+
+static inline size_t attend_scratch(uint32_t positions, uint32_t head_dim)
+{
+    return ATTEND_QUERIES * ((size_t)positions + 2 * KEY_BLOCK + head_dim);
+}
 
 /* The relative bias of a query and the first key. */
 static inline const float *attention_bias(const struct attention_job *job, uint32_t head, uint32_t query)

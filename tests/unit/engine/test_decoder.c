@@ -236,7 +236,19 @@ TEST(what_is_out_of_range_is_refused_as_a_whole)
     rows[1].count = 1;
     assert_int_equal(decoder_step(opened.decoder, rows, 3, &logits, &err), STATUS_BAD_INPUT);
     assert_int_equal(decoder_step(opened.decoder, rows, 2, &logits, &err), STATUS_OK);
+    close_model(&opened);
+}
+
+TEST(keys_and_values_are_in_16_bits_unless_products_are_in_f32)
+{
+    struct opened opened = open_model(plain, PRECISION_F32);
     assert_int_equal(decoder_block_bytes(opened.engine), 3 * 2 * 2 * 16 * 32 * 4);
+    close_model(&opened);
+    opened = open_model(plain, PRECISION_BF16);
+    assert_int_equal(decoder_block_bytes(opened.engine), 3 * 2 * 2 * 16 * 32 * 2);
+    close_model(&opened);
+    opened = open_model(odd, PRECISION_F32); /* rows of 10 values are filled up to 16 */
+    assert_int_equal(decoder_block_bytes(opened.engine), 2 * 1 * (16 * 10 + 16 * 16) * 4);
     close_model(&opened);
 }
 
