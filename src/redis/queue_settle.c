@@ -70,12 +70,13 @@ static void add_fields(struct command *command, const struct request *request)
 }
 
 /* Returns whether lua/settle has nothing to look up but whether the entry is still pending: the reply key is the
- * request's alone, because its name is no usable `id`. */
+ * request's alone, because its name is no usable `id`. An empty result, such as a text, would look like a staged one.
+ */
 static bool is_plain(const struct request *request)
 {
     const char *name = request->identity.name;
-    return request->lifetime.outcome == OUTCOME_DONE && !request->output.notify && !request->output.results[0] &&
-           !request->output.into && !request->identity.borrowed_name &&
+    return request->lifetime.outcome == OUTCOME_DONE && request->output.reply.length > 0 && !request->output.notify &&
+           !request->output.results[0] && !request->output.into && !request->identity.borrowed_name &&
            request->identity.first_ms == request->identity.entry.ms && strcmp(request->identity.id, name) == 0 &&
            !request_id_usable(name, strlen(name));
 }
