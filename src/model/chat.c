@@ -6,6 +6,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/json_tree.h"
 #include "base/utf8.h"
 
@@ -354,4 +355,83 @@ enum status chat_encode(const struct chat *chat, const struct tokenizer *tokeniz
         free(prompt.ids);
     }
     return prompt.status;
+}
+
+/* --- messages in JSON --- */
+
+struct message_reader {
+    struct lexer lexer;
+    struct buffer texts; /* reserved for all of them, so it never moves */
+    struct chat_message *messages;
+    uint32_t count;
+};
+
+/* Reads a string and appends it, with a 0 after it. NULL: it is none. */
+static const char *read_string(struct message_reader *reader, size_t *length)
+{
+    const char *bytes;
+    size_t start = reader->texts.length, raw;
+    if (!lexer_take(&reader->lexer, '"') || !lexer_string(&reader->lexer, &bytes, &raw) ||
+        !buffer_json_decode(&reader->texts, bytes, raw)) {
+        return NULL;
+    }
+    *length = reader->texts.length - start;
+    buffer_append(&reader->texts, "", 1);
+    return reader->texts.data + start;
+}
+
+static enum status read_message(struct message_reader *reader, struct err *err)
+{
+    struct chat_message message = {0};
+    struct lexer_member member = {0};
+    size_t role_length = 0;
+    while (lexer_next_member(&reader->lexer, &member)) {
+        bool role = lexer_member_is(&member, "role");
+        const char **to = role ? &message.role : &message.text;
+        if (!role && !lexer_member_is(&member, "content")) {
+            return err_set(err, STATUS_BAD_INPUT, "message %u has other members than role and content", reader->count);
+        }
+        if (*to) { return err_set(err, STATUS_BAD_INPUT, "message %u has a member twice", reader->count); }
+        *to = read_string(reader, role ? &role_length : &message.length);
+        if (!*to) { return err_set(err, STATUS_BAD_INPUT, "message %u: not a text", reader->count); }
+    }
+    if (!member.whole || !message.role || !message.text || strlen(message.role) != role_length) {
+        return err_set(err, STATUS_BAD_INPUT, "message %u is no object with role and content, both texts",
+                       reader->count);
+    }
+    reader->messages[reader->count++] = message;
+    return STATUS_OK;
+}
+
+static enum status read_messages(struct message_reader *reader, struct err *err)
+{
+    struct lexer *lexer = &reader->lexer;
+    lexer_skip_space(lexer);
+    if (!lexer_take(lexer, '[')) { return err_set(err, STATUS_BAD_INPUT, "not a JSON array of messages"); }
+    do {
+        if (reader->count == CHAT_MESSAGES_MAX) {
+            return err_set(err, STATUS_BAD_INPUT, "more than %d of them", CHAT_MESSAGES_MAX);
+        }
+        TRY(read_message(reader, err));
+        lexer_skip_space(lexer);
+    } while (lexer_take(lexer, ','));
+    bool whole = lexer_take(lexer, ']');
+    lexer_skip_space(lexer);
+    return whole && lexer->at == lexer->end ? STATUS_OK
+                                            : err_set(err, STATUS_BAD_INPUT, "not a JSON array of messages");
+}
+
+enum status chat_encode_json(const struct chat *chat, const struct tokenizer *tokenizer, const char *json,
+                             size_t length, int32_t **ids, uint32_t *count, struct err *err)
+{
+    struct message_reader reader = {.lexer = {json, json + length},
+                                    .messages = malloc(CHAT_MESSAGES_MAX * sizeof(struct chat_message))};
+    *ids = NULL;
+    bool room = buffer_reserve(&reader.texts, length + 1) && reader.messages;
+    enum status status =
+        room ? read_messages(&reader, err) : err_set(err, STATUS_NO_MEMORY, "no memory for the messages of a chat");
+    if (status == STATUS_OK) { status = chat_encode(chat, tokenizer, reader.messages, reader.count, ids, count, err); }
+    buffer_free(&reader.texts);
+    free(reader.messages);
+    return status;
 }

@@ -38,4 +38,11 @@ MUST_CHECK enum status chat_encode(const struct chat *chat, const struct tokeniz
                                    const struct chat_message *messages, uint32_t message_count, int32_t **ids,
                                    uint32_t *count, struct err *err);
 
+enum { CHAT_MESSAGES_MAX = 1024 };
+
+/* The same for messages in JSON: an array of at most CHAT_MESSAGES_MAX objects with `role` and `content`, both texts.
+ * The bytes are valid UTF-8. Errors: STATUS_BAD_INPUT also for anything else. */
+MUST_CHECK enum status chat_encode_json(const struct chat *chat, const struct tokenizer *tokenizer, const char *json,
+                                        size_t length, int32_t **ids, uint32_t *count, struct err *err);
+
 #endif

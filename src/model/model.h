@@ -116,6 +116,7 @@ struct model_head {
     enum scoring classify, score; /* of a text's labels; of a pair, where there is one label */
     bool pair_types;              /* the second text of a pair has token type 1; false: 0 */
     uint32_t padding;             /* of a causal model: the token that its head skips; UINT32_MAX: none */
+    bool generates;               /* it is that of a language model, which writes texts */
 };
 
 /* Settings of a user that replace or override those of the model's files. Zero means: as the files say. */
@@ -172,6 +173,8 @@ struct model {
     struct tensor lm_head;    /* [vocabulary, hidden], of a model that generates; empty: tied_head */
     int32_t end_ids[END_IDS]; /* [end_id_count] tokens that end a text: eos_token_id */
     uint32_t end_id_count;
+    struct chat *chat; /* the format of its chats; NULL: none, for the reason in chat_error */
+    char *chat_error;
 
     /* Sentence vector. */
     enum pooling pooling;

@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/json_tree.h"
 #include "base/log.h"
+#include "model/chat.h"
 #include "model/family.h"
 #include "model/head.h"
 #include "model/sentence_transformers.h"
@@ -438,6 +439,19 @@ static enum status open_weights(struct model *model, const char *folder, struct 
     return STATUS_OK;
 }
 
+/* A model without a known format of chats still writes texts. */
+static enum status open_chat(struct model *model, struct err *err)
+{
+    struct err reason;
+    enum status status = chat_open(model->directory, &model->chat, &reason);
+    if (status != STATUS_UNSUPPORTED && status != STATUS_BAD_INPUT) {
+        if (status != STATUS_OK) { *err = reason; }
+        return status;
+    }
+    model->chat_error = strdup(reason.message);
+    return model->chat_error ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a model");
+}
+
 static enum status fill_model(struct model *model, const struct model_options *options,
                               struct sentence_config *sentence, struct err *err)
 {
@@ -446,7 +460,9 @@ static enum status fill_model(struct model *model, const struct model_options *o
     TRY(read_config(model, sentence, err));
     if (model->generates) { TRY(read_end_ids(model, err)); }
     TRY(open_tokenizer(model, options, sentence, err));
+    if (model->generates) { TRY(open_chat(model, err)); }
     TRY(open_weights(model, sentence->folder, err));
+    model->head.generates = model->generates;
     return identity_fill(model, sentence->folder, err);
 }
 
@@ -488,6 +504,8 @@ static struct model *copy_sizes(const struct model *model)
     copy->prompts = NULL;
     copy->prompt_count = 0;
     copy->tokenizer = NULL;
+    copy->chat = NULL;
+    copy->chat_error = NULL;
     copy->word_embeddings = copy->position_embeddings = copy->type_embeddings = copy->relative_bias = copy->lm_head =
         (struct tensor){0};
     copy->embedding_norm = (struct layer_norm){0};
@@ -573,6 +591,8 @@ void model_close(struct model *model)
     if (model->storage) { weights_close(model->storage); }
     free(model->storage);
     tokenizer_close(model->tokenizer);
+    chat_close(model->chat);
+    free(model->chat_error);
     free(model->layers);
     free(model->modules);
     head_free(&model->head);
