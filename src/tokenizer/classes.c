@@ -32,11 +32,13 @@ struct tokenizer_class {
     const char *standard[NAMED];         /* the named tokens, if the files do not give them; NULL: none */
     const char *extra[4];                /* more tokens, if the files list none */
     const char *normalizer;              /* as in a tokenizer.json; NULL: none, or BERT's by the config */
-    const char *pre_tokenizer[2];        /* as in a tokenizer.json: without and with a blank before each text */
+    const char *pre_tokenizer[3];        /* as in a tokenizer.json: without and with a blank before each text; if the
+                                          * config has legacy, the third in place of the second */
     const char *decoder[2];              /* in the same way; the second may be NULL: it is the first */
     bool keeps_charsmap;                 /* the normaliser is the file's first Precompiled, if it has one */
     bool prefix;                         /* a blank before each text unless add_prefix_space says otherwise */
     bool byte_fallback;
+    bool no_unknown;  /* the model has no unknown token, whatever the file says */
     bool mask_strips; /* a new mask takes the white space before it */
     bool plain;       /* named tokens have no flags, even if the files give some */
     enum tokenizer_around around;
@@ -51,6 +53,11 @@ struct tokenizer_class {
     "\"replacement\":\"\u2581\",\"prepend_scheme\":\"" scheme "\",\"split\":true}]}"
 #define METASPACE_DECODER(scheme)                                                                                      \
     "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"" scheme "\"}"
+#define WHOLE_METASPACE(scheme)                                                                                        \
+    "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"" scheme "\",\"split\":false}"
+#define LETTERS_DECODER(more)                                                                                          \
+    "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\u2581\"},\"content\":"      \
+    "\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}" more "]}"
 #define BERT_STEPS                                                                                                     \
     {                                                                                                                  \
         "{\"type\":\"BertPreTokenizer\"}", "{\"type\":\"BertPreTokenizer\"}"                                           \
@@ -133,8 +140,17 @@ static const struct tokenizer_class classes[] = {
      .standard = {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
      .pre_tokenizer = GPT2_STEPS,
      .decoder = {BYTE_LEVEL("false", "true")}},
+    {.names = {"LlamaTokenizer"},
+     .model = &tokenizer_bpe,
+     .standard = {"<s>", "</s>", "<unk>"},
+     .pre_tokenizer = {WHOLE_METASPACE("never"), WHOLE_METASPACE("first"), WHOLE_METASPACE("always")},
+     .decoder = {LETTERS_DECODER(""),
+                 LETTERS_DECODER(",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}")},
+     .prefix = true,
+     .byte_fallback = true,
+     .no_unknown = true},
     {.names = {"Qwen2Tokenizer"},
-     .families = {"qwen3"},
+     .families = {"qwen2", "qwen3"},
      .model = &tokenizer_bpe,
      .standard = {NULL, "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>"},
      .normalizer = "{\"type\":\"NFC\"}",
@@ -148,9 +164,7 @@ static const struct tokenizer_class classes[] = {
      .normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\u2581\"}",
      .pre_tokenizer = {"{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"MergedWithPrevious\","
                        "\"invert\":false}"},
-     .decoder =
-         {"{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\u2581\"},\"content\":"
-          "\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}"},
+     .decoder = {LETTERS_DECODER("")},
      .byte_fallback = true},
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
@@ -186,12 +200,14 @@ enum status tokenizer_class_find(const struct tokenizer_files *files, const char
     *out = tokenizer_class_of_file;
     TRY(json_string(files->config, CONFIG_FILE, "tokenizer_class", &name, err));
     TRY(json_string(files->model, "config.json", "model_type", &family, err));
+    if (strcmp(family, "mistral") == 0 && !vocabulary) { return STATUS_OK; } /* whichever class it names */
     if (!name) {
         where = "config.json";
         TRY(json_string(files->model, "config.json", "tokenizer_class", &name, err));
     }
     if (name && strcmp(family, "modernbert") == 0 && !vocabulary) { return STATUS_OK; } /* many name a wrong class */
-    const struct tokenizer_class *found = name ? find_class(name) : class_of_family(family);
+    bool wrong = strcmp(family, "qwen2") == 0; /* many name a wrong one here, too, in place of Qwen2's */
+    const struct tokenizer_class *found = name && !wrong ? find_class(name) : class_of_family(family);
     for (size_t i = 0; vocabulary && !name && !found && i < CLASSES; i++) {
         if (classes[i].file && strcmp(classes[i].file, vocabulary) == 0) { found = &classes[i]; } /* BERT, RoBERTa */
     }
@@ -292,9 +308,12 @@ static enum status keep_charsmap(cJSON *root, struct err *err)
 
 /* Qwen2's second step is a ByteLevel, its first a Split by its regex, which JSON writes with twice as many backslashes
  * as C. */
-static enum status make_steps(const struct tokenizer_class *class, bool prefix, cJSON *root, struct err *err)
+static enum status make_steps(const struct tokenizer_class *class, const struct tokenizer_files *files, bool prefix,
+                              cJSON *root, struct err *err)
 {
-    const char *json = class->pre_tokenizer[prefix && class->pre_tokenizer[1]];
+    bool legacy = false;
+    if (class->pre_tokenizer[2]) { TRY(json_bool(files->config, CONFIG_FILE, "legacy", &legacy, err)); }
+    const char *json = class->pre_tokenizer[legacy && prefix ? 2 : prefix && class->pre_tokenizer[1]];
     if (!class->plain) { return set_text(root, "pre_tokenizer", json, err); }
     cJSON *split = cJSON_Parse("{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\",\"invert\":false}");
     cJSON *sequence = cJSON_Parse("{\"type\":\"Sequence\",\"pretokenizers\":[]}"), *bytes = cJSON_Parse(json);
@@ -336,9 +355,18 @@ static enum status make_model(const struct tokenizer_class *class, const struct 
         double place = class->extra[0] ? find_unknown(json_field(model, "vocab"), unknown) : 3;
         return set_field(model, "unk_id", cJSON_CreateNumber(place), err);
     }
+    if (class->no_unknown) { cJSON_DeleteItemFromObjectCaseSensitive(model, "unk_token"); }
     static const char *const dropped[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 3; i++) { cJSON_DeleteItemFromObjectCaseSensitive(model, dropped[i]); }
     return set_field(model, "ignore_merges", cJSON_CreateBool(false), err);
+}
+
+const struct tokenizer_class *tokenizer_class_of_json(const struct tokenizer_class *class, const char *text,
+                                                      size_t length)
+{
+    static const char bytes[] = "\"ByteLevel\"";
+    bool other = json_is_in(class->names, "LlamaTokenizer") && memmem(text, length, bytes, sizeof bytes - 1);
+    return other ? tokenizer_class_of_file : class;
 }
 
 enum status tokenizer_class_rewrite(const struct tokenizer_class **class, const struct tokenizer_files *files,
@@ -363,7 +391,7 @@ enum status tokenizer_class_rewrite(const struct tokenizer_class **class, const 
     } else {
         TRY(set_text(root, "normalizer", own->normalizer, err));
     }
-    TRY(make_steps(own, prefix, root, err));
+    TRY(make_steps(own, files, prefix, root, err));
     TRY(set_text(root, "decoder", own->decoder[prefix && own->decoder[1]], err));
     if (own->around != AROUND_FILE) { TRY(set_text(root, "post_processor", NULL, err)); }
     cJSON *part = cJSON_GetObjectItemCaseSensitive(root, "model");

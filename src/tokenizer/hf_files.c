@@ -459,6 +459,7 @@ enum status tokenizer_json_parse(const char *text, size_t length, const struct t
 {
     cJSON *root = NULL;
     spec->file = JSON_FILE;
+    class = tokenizer_class_of_json(class, text, length);
     enum status status = json_parse(text, length, JSON_FILE, &root, err);
     if (status == STATUS_OK) { status = read_parts(root, &class, files, spec, err); }
     cJSON_Delete(root);

@@ -163,6 +163,15 @@ static enum status read_byte_level(const cJSON *part, struct split_step *step, s
     return regex ? pattern_open(pattern_gpt2, &step->pattern, err) : STATUS_OK;
 }
 
+static enum status read_digits(const cJSON *part, struct split_step *step, struct err *err)
+{
+    static const char *const known[] = {"type", "individual_digits", NULL};
+    bool individual = false;
+    TRY(json_only(part, PRE_TOKENIZER, known, NULL, err));
+    TRY(fields_bool(part, PRE_TOKENIZER, "individual_digits", &individual, err));
+    return pattern_open_digits(individual, &step->pattern, err);
+}
+
 static enum status read_split(const cJSON *part, struct split_step *step, struct err *err)
 {
     static const char *const known[] = {"type", "pattern", "behavior", "invert", NULL};
@@ -195,6 +204,7 @@ static enum status read_split_step(const cJSON *part, const char *type, struct p
         {"WhitespaceSplit", SPLIT_WHITESPACE, read_whitespace},
         {"Metaspace", SPLIT_METASPACE, read_metaspace},
         {"Split", SPLIT_PATTERN, read_split},
+        {"Digits", SPLIT_NUMBERS, read_digits},
         {"ByteLevel", SPLIT_BYTE_LEVEL, read_byte_level},
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {

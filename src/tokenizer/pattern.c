@@ -38,13 +38,26 @@ static const struct known {
 enum { OTHER, LETTER, NUMBER, SPACE, END, TABLE = 0x10000 };
 
 struct pattern {
-    uint8_t most_digits;
+    enum { GPT2, LATER_REGEX, DIGITS } scanner;
+    uint8_t most_digits;        /* DIGITS: 0 is any number */
     uint8_t classes[TABLE / 4]; /* two bits for each character below U+10000 */
 };
 
 static unsigned int class_of_flags(uint8_t flags)
 {
     return flags & UNICODE_SPACE ? SPACE : flags & UNICODE_LETTER ? LETTER : flags & UNICODE_NUMBER ? NUMBER : OTHER;
+}
+
+static enum status make_pattern(uint8_t most_digits, struct pattern **out, struct err *err)
+{
+    struct pattern *pattern = calloc(1, sizeof *pattern);
+    *out = pattern;
+    if (!pattern) { return err_set(err, STATUS_NO_MEMORY, "no memory for a regex"); }
+    pattern->most_digits = most_digits;
+    for (uint32_t c = 0; c < TABLE; c++) {
+        pattern->classes[c / 4] |= (uint8_t)(class_of_flags(unicode_lookup(c)->flags) << c % 4 * 2);
+    }
+    return STATUS_OK;
 }
 
 enum status pattern_open(const char *regex, struct pattern **out, struct err *err)
@@ -54,13 +67,15 @@ enum status pattern_open(const char *regex, struct pattern **out, struct err *er
     *out = NULL;
     while (which < count && strcmp(regex, known_patterns[which].regex) != 0) { which++; }
     if (which == count) { return err_set(err, STATUS_UNSUPPORTED, "the regex %.300s is not supported", regex); }
-    struct pattern *pattern = calloc(1, sizeof *pattern);
-    if (!pattern) { return err_set(err, STATUS_NO_MEMORY, "no memory for a regex"); }
-    pattern->most_digits = known_patterns[which].most_digits;
-    for (uint32_t c = 0; c < TABLE; c++) {
-        pattern->classes[c / 4] |= (uint8_t)(class_of_flags(unicode_lookup(c)->flags) << c % 4 * 2);
-    }
-    *out = pattern;
+    TRY(make_pattern(known_patterns[which].most_digits, out, err));
+    (*out)->scanner = (*out)->most_digits == 0 ? GPT2 : LATER_REGEX;
+    return STATUS_OK;
+}
+
+enum status pattern_open_digits(bool individual, struct pattern **out, struct err *err)
+{
+    TRY(make_pattern(individual, out, err));
+    (*out)->scanner = DIGITS;
     return STATUS_OK;
 }
 
@@ -184,7 +199,36 @@ static size_t next_later(const struct pattern *pattern, const char *text, size_t
     return lines_end(pattern, text, length, at);
 }
 
+/* Digits knows more numbers than the regexes do: those of Unicode 17. */
+static bool is_number_at(const struct pattern *pattern, const char *text, size_t length, size_t at, size_t *next)
+{
+    if (class_at(pattern, text, length, at, next) == NUMBER) { return true; }
+    if (*next - at != 4) { return false; }
+    size_t end = at;
+    uint32_t c = utf8_next(text, &end);
+    return (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
+}
+
+static size_t next_digits(const struct pattern *pattern, const char *text, size_t length, size_t at)
+{
+    size_t next = at;
+    bool number = is_number_at(pattern, text, length, at, &next);
+    do {
+        at = next;
+    } while (at < length && !(number && pattern->most_digits == 1) &&
+             is_number_at(pattern, text, length, at, &next) == number);
+    return at;
+}
+
 size_t pattern_next(const struct pattern *pattern, const char *text, size_t length, size_t at)
 {
-    return pattern->most_digits == 0 ? next_gpt2(pattern, text, length, at) : next_later(pattern, text, length, at);
+    switch (pattern->scanner) {
+    case GPT2:
+        return next_gpt2(pattern, text, length, at);
+    case LATER_REGEX:
+        return next_later(pattern, text, length, at);
+    case DIGITS:
+        return next_digits(pattern, text, length, at);
+    }
+    return length;
 }

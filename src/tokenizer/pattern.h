@@ -3,6 +3,7 @@
 #ifndef TOKENIZER_PATTERN_H
 #define TOKENIZER_PATTERN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -15,6 +16,10 @@ struct pattern;
 /* Finds the scanner of a regex.
  * Owns: the caller ends it with pattern_close. Errors: STATUS_UNSUPPORTED, naming the regex; STATUS_NO_MEMORY. */
 MUST_CHECK enum status pattern_open(const char *regex, struct pattern **out, struct err *err);
+
+/* Makes the scanner of Digits: a piece is a number, or what is between numbers. `individual`: a piece has one digit
+ * only. Owns: as pattern_open. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status pattern_open_digits(bool individual, struct pattern **out, struct err *err);
 
 /* Frees it. NULL is allowed. */
 void pattern_close(struct pattern *pattern);

@@ -399,6 +399,7 @@ static bool split_piece(struct pipeline_run *run, size_t step, struct piece piec
     case SPLIT_METASPACE:
         return split_metaspace(run, step, piece);
     case SPLIT_PATTERN:
+    case SPLIT_NUMBERS:
         return split_pattern(run, step, piece);
     case SPLIT_BEHIND:
         return split_behind(run, step, piece);
@@ -531,7 +532,8 @@ void pipeline_prepare(struct pipeline *pipeline)
     bool splits = false;
     for (size_t i = 0; i < pipeline->split_count; i++) {
         const struct split_step *split = &pipeline->split[i];
-        splits |= split->kind == SPLIT_WHITESPACE || split->split || split->pattern;
+        bool at_blanks = split->pattern && split->kind != SPLIT_NUMBERS;
+        splits |= split->kind == SPLIT_WHITESPACE || split->split || at_blanks;
         pipeline->first |= split->kind == SPLIT_METASPACE && split->prepend == PREPEND_FIRST;
     }
     pipeline->whole = !splits;

@@ -47,6 +47,7 @@ enum split_step_kind {
     SPLIT_WHITESPACE, /* pieces end at white space, which is dropped */
     SPLIT_METASPACE,
     SPLIT_PATTERN,
+    SPLIT_NUMBERS,
     SPLIT_BEHIND,      /* each `string` ends a piece */
     SPLIT_PUNCTUATION, /* each is a piece; a step of BertPreTokenizer */
     SPLIT_BYTE_LEVEL,  /* later steps and the model see bytes, which BPE needs */
@@ -60,7 +61,7 @@ struct split_step {
     enum prepend_scheme prepend; /* decides if a piece that does not begin with the mark gets one */
     bool split;                  /* each mark begins a piece */
     bool blank;                  /* SPLIT_BYTE_LEVEL: a piece that does not begin with a blank gets one */
-    struct pattern *pattern;     /* SPLIT_PATTERN, and SPLIT_BYTE_LEVEL unless NULL; owned */
+    struct pattern *pattern;     /* SPLIT_PATTERN, SPLIT_NUMBERS, and SPLIT_BYTE_LEVEL unless NULL; owned */
     char *string;                /* owned */
 };
 

@@ -146,6 +146,11 @@ extern const struct tokenizer_class *const tokenizer_class_of_file;
 MUST_CHECK enum status tokenizer_class_find(const struct tokenizer_files *files, const char *vocabulary,
                                             const struct tokenizer_class **out, struct err *err);
 
+/* The class that reads a tokenizer.json in place of `class`: a byte-level file of Llama 3 may name Llama 2's, which
+ * makes no byte-level tokenizers. */
+const struct tokenizer_class *tokenizer_class_of_json(const struct tokenizer_class *class, const char *text,
+                                                      size_t length);
+
 /* Rewrites a tokenizer.json as the class does. If its model is not the class's, where transformers fails, `*class`
  * becomes tokenizer_class_of_file. Errors: STATUS_UNSUPPORTED, STATUS_BAD_INPUT, STATUS_NO_MEMORY. */
 MUST_CHECK enum status tokenizer_class_rewrite(const struct tokenizer_class **class,

@@ -100,6 +100,12 @@ FILES = {
                {"pairs": True, "of": "across", "ignore_merges": True}),
     "prepended": ({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": MARK}, BLANKS_MARKED]}, None, STRANGE, None,
                   {"pairs": False, "of": "across", "ignore_merges": True}),
+    "metaspace": (None, {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "first", "split": False}, STRANGE, None,
+                  {"pairs": False, "of": "letters"}),
+    "smollm2": (None, {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level()]}, QWEN, None,
+                {"pairs": False}),
+    "digits": (None, {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": False}, byte_level()]}, STRANGE, None,
+               {"pairs": True}),
     "gpt2-split": (None, split(GPT2), [], None, {"pairs": False, "ignore_merges": True}),
 }
 

@@ -17,14 +17,15 @@ import sys
 REFERENCE = pathlib.Path(__file__).with_name("directories.json")
 CONFIG, MAP, ADDED, MARK = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "\u2581"
 TEXTS = ["Hello world", "café CAFÉ", "hello漢x <ent> world", "the [MASK] x", "a <mask> hello <s>NOTUSED </s>", "  hello  world ",
-         "h<pad>e\u0085x [NEW] hellos.", "[unk] [mask] [UNK] <ENT> x<Mask>"]
+         "h<pad>e\u0085x [NEW] hellos.", "in 2026,½٣٤ x12</s>hello  hello",
+         "[unk] [mask] [UNK] <ENT> x<Mask>"]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "Hello", "##s", "h", "##e", "##l", "##o", "c", "caf", "##é", "café",
          "cafe", "漢", "x", "##x", "<", "ent", ">", "##漢", "##x2", "."]
 MPNET_WORDS = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *WORDS[5:], "<mask>"]
 PAIRS = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello"), ("Ġ", "w")]
 QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 # Classes and settings that Sluice does not know.
-REFUSED = ["T5Tokenizer", "LlamaTokenizer", "BertJapaneseTokenizer", "HerbertTokenizer", "NoSuchTokenizer", "merges: GPT2Tokenizer", "basic false",
+REFUSED = ["T5Tokenizer", "BertJapaneseTokenizer", "HerbertTokenizer", "NoSuchTokenizer", "merges: GPT2Tokenizer", "basic false",
            "split_special"]
 
 
@@ -125,6 +126,31 @@ def gemma(split=True):
                         "continuing_subword_prefix": None, "end_of_word_suffix": None})
 
 
+def llama(ends=("<s>", "</s>"), **fields):
+    """As the files of Llama 2, TinyLlama and Mistral are."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), MARK, *"helowrd.xH"]
+    pairs = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), (MARK, "hello"), (MARK, MARK)]
+    vocabulary = numbered([*tokens, *map("".join, pairs)])
+    first = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    second = [{"SpecialToken": {"id": "<s>", "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}]
+    steps = [{"type": "Replace", "pattern": {"String": MARK}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    return whole(added_tokens=[token(i, tokens[i]) for i in range(3)],
+                 normalizer={"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": MARK},
+                                                                 {"type": "Replace", "pattern": {"String": " "}, "content": MARK}]},
+                 post_processor={"type": "TemplateProcessing", "single": first, "pair": [*first, *second],
+                                 "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+                 decoder={"type": "Sequence", "decoders": steps},
+                 model={**byte_pairs(vocabulary), "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "merges": [" ".join(pair) for pair in pairs],
+                        "continuing_subword_prefix": None, "end_of_word_suffix": None, **fields})
+
+
+def digits(individual=True):
+    """As SmolLM2's file is."""
+    return {**qwen(normalizer=None), "decoder": byte_level(True), "post_processor": None,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": individual}, byte_level()]}}
+
+
 def lines(words):
     return "".join(f"{word}\n" for word in words)
 
@@ -194,6 +220,19 @@ def of_classes():
         for kind, fields in {"": {}, " hub": hub, " no ends": {"add_bos_token": False, "add_eos_token": False}}.items():
             yield f"gemma{kind}: {name}", {"tokenizer.json": gemma(), CONFIG: {**named(name), **fields}, **family("gemma3_text")}
         yield f"gemma, no split: {name}", {"tokenizer.json": gemma(False), CONFIG: named(name), **family("gemma3_text")}
+    for model in ["llama", "mistral", "qwen2", "gemma3_text"]:
+        for name in [None, "LlamaTokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast", "GPT2Tokenizer"]:
+            ends = {"add_bos_token": True, "add_eos_token": False, "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+            hub = {**ends, "legacy": False, "sp_model_kwargs": {}, "added_tokens_decoder": decoder(*llama()["added_tokens"]),
+                   "use_default_system_prompt": False}
+            for kind, fields in {"": {}, " ends": ends, " hub": hub, " legacy": {"legacy": True}, " null": {"legacy": None, "add_prefix_space": None},
+                                 " no blank": {"add_prefix_space": False}, " no ends": {**ends, "add_bos_token": False},
+                                 " both ends": {**ends, "add_eos_token": True}}.items():
+                if model != "qwen2" and name != "GPT2Tokenizer":  # these would read its vocabulary as one of bytes
+                    yield f"llama{kind}, {model}: {name}", {"tokenizer.json": llama(), CONFIG: {**named(name), **fields}, **family(model)}
+            yield f"byte level, {model}: {name}", {"tokenizer.json": qwen(QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|"), None), CONFIG: named(name), **family(model)}
+            yield f"digits, {model}: {name}", {"tokenizer.json": digits(), CONFIG: named(name), **family(model)}
+            yield f"runs of digits, {model}: {name}", {"tokenizer.json": digits(False), CONFIG: named(name), **family(model)}
 
 
 def of_files():

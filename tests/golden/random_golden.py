@@ -70,6 +70,10 @@ def metaspace(rng, schemes=("always", "first", "first", "never")):
     return {"type": "Metaspace", "replacement": rng.choice([MARK, MARK, "_"]), "prepend_scheme": rng.choice(schemes), "split": rng.random() < 0.7}
 
 
+def digits(rng):
+    return {"type": "Digits", "individual_digits": rng.random() < 0.5}
+
+
 def word_piece(rng):
     tokens = ["[UNK]", "[CLS]", "[SEP]", *"abxe7éF漢!<>q_", "ab", "##a", "##b", "##o", "##e", "fi", "##i", "##\u0301", MARK]
     return {"normalizer": {"type": "BertNormalizer", "clean_text": rng.random() < 0.7, "handle_chinese_chars": rng.random() < 0.7,
@@ -97,11 +101,14 @@ def byte_pairs(rng):
         if rng.random() < 0.5:
             steps[0]["use_regex"] = False
             steps.insert(0, {"type": "Split", "pattern": {"Regex": GPT2}, "behavior": "Isolated", "invert": False})
+        if rng.random() < 0.4:
+            steps.insert(rng.randrange(len(steps)), digits(rng))
         splits, fallback = sequence(rng, "pretokenizers", steps), False
     else:
         letters = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *"abxeFé漢 \t\n", MARK]
         pairs = [("a", "b"), (MARK, "a"), (MARK, MARK), (f"{MARK}a", "b"), (" ", " "), ("\t", "\t"), ("\n", "\n")]
-        splits = rng.choice([None, {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}])
+        splits = rng.choice([None, {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}, metaspace(rng),
+                             digits(rng), {"type": "Sequence", "pretokenizers": [digits(rng), metaspace(rng, ["always", "never"])]}])
         fallback = True
     vocabulary = {token: id for id, token in enumerate([*letters, *("".join(pair) for pair in pairs)])}
     return {"normalizer": random_normalizer(rng), "pre_tokenizer": splits,

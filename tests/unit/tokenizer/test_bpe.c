@@ -283,6 +283,14 @@ TEST(patterns_split)
     splits(later, "  ", "  |");
     pattern_close(first);
     pattern_close(later);
+    assert_int_equal(pattern_open_digits(true, &first, &err), STATUS_OK);
+    assert_int_equal(pattern_open_digits(false, &later, &err), STATUS_OK);
+    splits(first, "in 2026, \u00B2\u0663 a", "in |2|0|2|6|, |\u00B2|\u0663| a|");
+    splits(later, "in 2026, \u00B2\u0663 a", "in |2026|, |\u00B2\u0663| a|");
+    splits(first, "\U00011DE0x1", "\U00011DE0|x|1|");
+    splits(later, "x", "x|");
+    pattern_close(first);
+    pattern_close(later);
     assert_int_equal(pattern_open("\\w+", &first, &err), STATUS_UNSUPPORTED);
     assert_non_null(strstr(err.message, "\\w+"));
 }
