@@ -28,8 +28,12 @@ static void check_head(const struct model *model, enum scoring set)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct family *const families[] = {&family_bert,  &family_distilbert, &family_roberta,
-                                                    &family_mpnet, &family_modernbert, &family_qwen3};
+#define FAMILY(name) &family_##name,
+    static const struct family *const families[] = {
+#include "model/families.inc"
+    };
+#undef FAMILY
+    enum { FAMILIES = sizeof families / sizeof families[0] };
     static const enum scoring scores[] = {SCORING_UNSET, SCORING_SIGMOID, SCORING_NONE};
     if (size == 0) { return 0; }
     if (strcmp(directory, TEMPLATE) == 0) {
@@ -44,8 +48,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(text);
     struct err err = {0};
     bool there;
-    enum scoring set = scores[data[0] / 6 % 3];
-    struct model model = {.directory = directory, .family = families[data[0] % 6], .hidden = 8, .token_types = 2};
+    enum scoring set = scores[data[0] / FAMILIES % 3];
+    struct model model = {
+        .directory = directory, .family = families[data[0] % FAMILIES], .hidden = 8, .token_types = 2};
     enum status status = head_is_there(directory, "config.json", &there, &err);
     if (status == STATUS_OK) {
         model.head.score = set;
