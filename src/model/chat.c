@@ -41,6 +41,8 @@ struct chat {
     char *template;          /* with its string literals decoded */
     char begin[64], end[64]; /* bos_token, if the template writes it, and eos_token */
     char *system;            /* chatml: what a chat without a system message begins with; or NULL */
+    bool thinks;             /* chatml: of answers before the last question, only the text after the thinking is kept */
+    bool opens_thinking;     /* and the prompt begins the thinking of the next answer */
 };
 
 /* A prompt in the making: text whose special tokens count, and that of messages. */
@@ -138,7 +140,11 @@ static enum status fill_chat(struct chat *chat, const char *directory, const cJS
     }
     copy_token(config, "eos_token", chat->end, sizeof chat->end);
     decode_literals(chat->template);
-    if (chat->format->kind == CHATML) { chat->system = find_system(chat->template); }
+    if (chat->format->kind == CHATML) {
+        chat->system = find_system(chat->template);
+        chat->thinks = strstr(chat->template, "reasoning_content") && strstr(chat->template, "last_query_index");
+        chat->opens_thinking = chat->thinks && strstr(chat->template, "<|im_start|>assistant\n<think>\n");
+    }
     return STATUS_OK;
 }
 
@@ -305,6 +311,71 @@ static enum status check_messages(const struct chat *chat, const struct chat_mes
     return STATUS_OK;
 }
 
+/* A user's message, unless it is what a tool has answered. */
+static bool is_question(const struct chat_message *message)
+{
+    static const char open[] = "<tool_response>", close[] = "</tool_response>";
+    size_t length = message->length, end = sizeof close - 1;
+    bool answer = length >= end && strncmp(message->text, open, sizeof open - 1) == 0 &&
+                  strncmp(message->text + length - end, close, end) == 0;
+    return is_role(message, "user") && !answer;
+}
+
+static const char *find_last(const char *text, size_t length, const char *part)
+{
+    const char *last = NULL, *end = text + length, *found = text;
+    while ((found = memmem(found, (size_t)(end - found), part, strlen(part))) != NULL) { last = found++; }
+    return last;
+}
+
+static struct chat_message trim_lines(struct chat_message message)
+{
+    while (message.length > 0 && message.text[0] == '\n') {
+        message.text++;
+        message.length--;
+    }
+    while (message.length > 0 && message.text[message.length - 1] == '\n') { message.length--; }
+    return message;
+}
+
+/* Puts an answer of Qwen3. Its thinking, up to </think>, is kept after the last question only, where the last answer
+ * has one even if it is empty. Only the first </think> ends the thinking, and the text begins after the last one. */
+static void put_thinking(const struct chat *chat, struct prompt *prompt, const struct chat_message *message, bool after,
+                         bool last)
+{
+    static const char open[] = "<think>", close[] = "</think>";
+    struct chat_message thinking = {.text = message->text}, text = *message;
+    const char *first = memmem(text.text, text.length, close, sizeof close - 1);
+    if (first) {
+        const char *end = find_last(text.text, text.length, close) + sizeof close - 1;
+        thinking.length = (size_t)(first - text.text);
+        const char *begin = find_last(text.text, thinking.length, open);
+        if (begin) {
+            thinking.text = begin + sizeof open - 1;
+            thinking.length = (size_t)(first - thinking.text);
+        }
+        text.length -= (size_t)(end - text.text);
+        text.text = end;
+        while (text.length > 0 && text.text[0] == '\n') {
+            text.text++;
+            text.length--;
+        }
+    }
+    thinking = trim_lines(thinking);
+    buffer_format(&prompt->text, "%sassistant%s", chat->format->before_role, chat->format->after_role);
+    if (after && (last || thinking.length > 0)) {
+        while (text.length > 0 && text.text[0] == '\n') {
+            text.text++;
+            text.length--;
+        }
+        buffer_string(&prompt->text, "<think>\n");
+        put_message_text(prompt, thinking.text, thinking.length);
+        buffer_string(&prompt->text, "\n</think>\n\n");
+    }
+    put_message_text(prompt, text.text, text.length);
+    buffer_string(&prompt->text, chat->format->after_text);
+}
+
 static void put_messages(const struct chat *chat, struct prompt *prompt, const struct chat_message *messages,
                          uint32_t count)
 {
@@ -324,15 +395,21 @@ static void put_messages(const struct chat *chat, struct prompt *prompt, const s
         if (!system && chat->system) { own = (struct chat_message){"system", chat->system, strlen(chat->system)}; }
         if (system || chat->system) { put_message(chat, prompt, &own, "", NULL); }
     }
+    uint32_t question = count; /* the last one; without one, the end, as in the template */
+    for (uint32_t i = 0; i < count; i++) { question = is_question(&messages[i]) ? i : question; }
     for (uint32_t i = 0; i < count; i++) {
         const struct chat_message *first = i == 0 && system ? &own : NULL;
+        if (chat->thinks && is_role(&messages[i], "assistant")) {
+            put_thinking(chat, prompt, &messages[i], i > question, i + 1 == count);
+            continue;
+        }
         if (kind == INST) {
             put_inst(chat, prompt, first, &messages[i], i == 0);
         } else { /* Gemma's system message is the beginning of the first question */
             put_message(chat, prompt, &messages[i], "", kind == GEMMA ? first : NULL);
         }
     }
-    buffer_string(&prompt->text, chat->format->answer);
+    buffer_format(&prompt->text, "%s%s", chat->format->answer, chat->opens_thinking ? "<think>\n" : "");
 }
 
 enum status chat_encode(const struct chat *chat, const struct tokenizer *tokenizer, const struct chat_message *messages,

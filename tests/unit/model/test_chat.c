@@ -136,6 +136,37 @@ TEST_WITH(prompts_are_those_of_the_templates, folder_make, folder_remove)
     expect_prompt(mistral, turns, 3, "<s>[INST]  Hi  [/INST] Ho </s>[INST] x [/INST]", 2);
 }
 
+/* The marks of Qwen3's template, and of the one that begins the answer's thinking. The expected texts are those that
+ * transformers 5.23 renders with a template that follows the rules of Qwen3's. */
+static const char qwen3[] = "{{ '<|im_start|>' }}{% set last_query_index = 0 %}{% set reasoning_content = '' %}"
+                            "{{ '\\n<think>\\n' }}{{ '<|im_start|>assistant\\n' }}";
+static const char qwen3_thinking[] = "{% set last_query_index = 0 %}{% set reasoning_content = '' %}"
+                                     "{{ '<|im_start|>assistant\\n<think>\\n' }}";
+
+TEST_WITH(thinking_is_kept_after_the_last_question_only, folder_make, folder_remove)
+{
+    static const struct chat_message earlier[] = {M("user", "a"), M("assistant", "<think>\nx\n</think>\n\nb"),
+                                                  M("user", "c")};
+    static const struct chat_message answered[] = {M("user", "a"), M("assistant", "<think>\nx\n</think>\n\nb")};
+    static const struct chat_message plain[] = {M("user", "a"), M("assistant", "\nb\n")};
+    static const struct chat_message tool[] = {M("user", "a"), M("assistant", "x</think>y<think></think>\n\nb"),
+                                               M("user", "<tool_response>1</tool_response>"), M("assistant", "c")};
+    static const struct chat_message unasked[] = {M("assistant", "<think>x</think>b")};
+#define A "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+    expect_prompt(qwen3, earlier, 3, A "b<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n", 7);
+    expect_prompt(qwen3_thinking, earlier, 3,
+                  A "b<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n<think>\n", 7);
+    expect_prompt(qwen3, answered, 2, A "<think>\nx\n</think>\n\nb<|im_end|>\n<|im_start|>assistant\n", 5);
+    expect_prompt(qwen3, plain, 2, A "<think>\n\n</think>\n\nb\n<|im_end|>\n<|im_start|>assistant\n", 5);
+    expect_prompt(qwen3, tool, 4,
+                  A
+                  "<think>\nx\n</think>\n\nb<|im_end|>\n<|im_start|>user\n<tool_response>1</tool_response><|im_end|>\n"
+                  "<|im_start|>assistant\n<think>\n\n</think>\n\nc<|im_end|>\n<|im_start|>assistant\n",
+                  9);
+    expect_prompt(qwen3, unasked, 1, "<|im_start|>assistant\nb<|im_end|>\n<|im_start|>assistant\n", 3);
+#undef A
+}
+
 /* Templates in which line feeds are written as they are, and one with a quote in its system message. */
 TEST_WITH(a_default_system_message_is_found_however_it_is_written, folder_make, folder_remove)
 {
