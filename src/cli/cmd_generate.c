@@ -17,13 +17,14 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "compute/devices.h"
+#include "compute/writer.h"
 #include "config/config.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/decoder.h"
 #include "generate/generator.h"
 #include "model/chat.h"
 
-enum { LINE_MAX_BYTES = 16 << 20, AHEAD = 256, MESSAGES_MAX = 1024, EXIT_LINES_FAILED = 1, USUAL_PROMPT_TOKENS = 1024 };
+enum { LINE_MAX_BYTES = 16 << 20, AHEAD = 256, EXIT_LINES_FAILED = 1, USUAL_PROMPT_TOKENS = 1024 };
 
 struct own {
     char *input, *output, *temperature, *top_p, *min_p, *repetition_penalty, *stop;
@@ -71,7 +72,6 @@ struct job {
     struct devices devices;
     struct parallel_for *parallel;
     struct generator *generator;
-    struct chat *chat; /* NULL until a line has messages */
     struct reader reader;
     FILE *output;
     struct sampling sampling;
@@ -97,14 +97,15 @@ static enum status encode_prompt(const struct job *job, const char *text, size_t
                : STATUS_OK;
 }
 
-static enum status encode_messages(struct job *job, const cJSON *list, int32_t **ids, uint32_t *count, struct err *err)
+static enum status encode_messages(const struct job *job, const cJSON *list, int32_t **ids, uint32_t *count,
+                                   struct err *err)
 {
     static const char *const known[] = {"role", "content", NULL};
-    struct chat_message messages[MESSAGES_MAX];
+    struct chat_message messages[CHAT_MESSAGES_MAX];
     uint32_t message_count = 0;
     const cJSON *item;
-    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > MESSAGES_MAX) {
-        return err_set(err, STATUS_BAD_INPUT, "messages must be a list of at most %d", MESSAGES_MAX);
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > CHAT_MESSAGES_MAX) {
+        return err_set(err, STATUS_BAD_INPUT, "messages must be a list of at most %d", CHAT_MESSAGES_MAX);
     }
     cJSON_ArrayForEach(item, list)
     {
@@ -114,8 +115,8 @@ static enum status encode_messages(struct job *job, const cJSON *list, int32_t *
         if (!role || !text) { return err_set(err, STATUS_BAD_INPUT, "a message needs role and content, both texts"); }
         messages[message_count++] = (struct chat_message){role, text, strlen(text)};
     }
-    if (!job->chat) { TRY(chat_open(job->model->directory, &job->chat, err)); }
-    return chat_encode(job->chat, job->model->tokenizer, messages, message_count, ids, count, err);
+    if (!job->model->chat) { return err_set(err, STATUS_UNSUPPORTED, "%s", job->model->chat_error); }
+    return chat_encode(job->model->chat, job->model->tokenizer, messages, message_count, ids, count, err);
 }
 
 static enum status encode_object(struct job *job, const struct record *record, int32_t **ids, uint32_t *count,
@@ -258,18 +259,6 @@ static enum status run_lines(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
-/* The blocks of the pool: enough for all rows of a step with usual prompts, or for the longest text, but at most a
- * quarter of the machine's memory. */
-static uint32_t choose_blocks(const struct job *job, const struct engine *engine)
-{
-    uint32_t longest = job->model->max_tokens, usual = USUAL_PROMPT_TOKENS + (uint32_t)job->own->max_tokens;
-    uint64_t most = (uint64_t)GENERATOR_ROWS * blocks_for(usual < longest ? usual : longest);
-    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
-    uint64_t fitting = memory / decoder_block_bytes(engine);
-    if (most < blocks_for(longest)) { most = blocks_for(longest); }
-    return (uint32_t)(fitting < 1 ? 1 : fitting < most ? fitting : most);
-}
-
 static enum status open_output(struct job *job, struct err *err)
 {
     int fd;
@@ -298,7 +287,9 @@ static enum status open_job(struct job *job, const struct config *config, struct
     TRY(devices_open(&job->devices, config, 1, err));
     TRY(devices_load(&job->devices, config, job->model, false, 0, err));
     struct engine *engine = devices_engine(&job->devices, 0);
-    struct generator_options options = {.blocks = choose_blocks(job, engine), .steps.share = true};
+    struct generator_options options = {
+        .blocks = writer_blocks(engine, job->model, USUAL_PROMPT_TOKENS + (uint32_t)own->max_tokens),
+        .steps.share = true};
     TRY(generator_open(engine, job->model, &options, &job->generator, err));
     if (threads > 1) {
         TRY(parallel_for_open(threads, &job->parallel, err));
@@ -318,7 +309,6 @@ static void close_job(struct job *job)
     if (job->output && job->output != stdout) { fclose(job->output); }
     generator_close(job->generator);
     parallel_for_close(job->parallel);
-    chat_close(job->chat);
     devices_close(&job->devices);
     model_close(job->model);
 }

@@ -78,13 +78,14 @@ enum status models_find(struct models *models, const struct config *config, unsi
     }
     unsigned at = models->count;
     uint64_t began_ns = clock_now_ns();
-    enum status status = config_any_model(config, &models->items[at].model, err);
+    enum status status = config_served_model(config, &models->items[at].model, err);
     if (status != STATUS_OK) { return status; }
     models->items[at].config = config;
     models->count++;
     *number = at;
     TRY(devices_load(&models->devices, config, models->items[at].model, true, at, err));
-    calibrate_model(models, at, &models->items[at].cost);
+    models->items[at].cost = cost_from(0, 0, 0);
+    if (!models->items[at].model->generates) { calibrate_model(models, at, &models->items[at].cost); }
     models->items[at].load_ns = clock_now_ns() - began_ns;
     return STATUS_OK;
 }

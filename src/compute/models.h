@@ -26,7 +26,7 @@ MUST_CHECK enum status models_open(struct models *models, const struct config *c
 void models_close(struct models *models);
 
 /* Finds the model and engines for a queue's settings, or opens them. `number` is their index in items and on each
- * device. `config` must outlive the models. Errors: those of config_any_model and devices_load. */
+ * device. `config` must outlive the models. Errors: those of config_served_model and devices_load. */
 MUST_CHECK enum status models_find(struct models *models, const struct config *config, unsigned *number,
                                    struct err *err);
 

@@ -638,6 +638,13 @@ enum status config_generator(const struct config *config, struct model **out, st
     return open_model(config, (struct model_options){.generate = true}, out, err);
 }
 
+enum status config_served_model(const struct config *config, struct model **out, struct err *err)
+{
+    enum status status = config_any_model(config, out, err);
+    if (status == STATUS_OK || config_generator(config, out, NULL) != STATUS_OK) { return status; }
+    return STATUS_OK;
+}
+
 unsigned config_threads(const struct config *config)
 {
     return config->threads > 0 ? (unsigned)config->threads : engine_default_threads();

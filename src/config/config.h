@@ -126,6 +126,10 @@ MUST_CHECK enum status config_any_model(const struct config *config, struct mode
 /* config_model, but it opens a language model, to generate text. */
 MUST_CHECK enum status config_generator(const struct config *config, struct model **out, struct err *err);
 
+/* config_any_model; but a directory that it refuses may be a language model's, which then generates. The error is that
+ * of the first way to open it. */
+MUST_CHECK enum status config_served_model(const struct config *config, struct model **out, struct err *err);
+
 /* The number of compute threads of a CPU: as configured, else the CPUs that this process may use. */
 unsigned config_threads(const struct config *config);
 

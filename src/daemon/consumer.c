@@ -33,6 +33,11 @@ static void execute_action(struct consumer *self, struct action *action)
         prep_put(self->shared->prep, &self->client, PREP_FORMAT, &action->requests);
         break;
     case ACTION_SUBMIT:
+        if (self->writer) {
+            consumer_starts(self, action->batch);
+            writer_put(self->writer, action->batch);
+            break;
+        }
         action->batch->watched_ns = 0; /* the time in which it waits for other queues does not count */
         shares_put(action->batch->background ? &self->shared->background_shares : &self->shared->shares, self->number,
                    action->batch);
@@ -186,6 +191,14 @@ static struct worker_options options_of(const struct consumer *self, const struc
         consumer_options(config, self->model, self->engine, self->cost, self->shared->capacity);
     options.rules.into_keys = self->config->into_keys; /* the string outlives the worker */
     options.queues = (uint32_t)self->shared->queues;
+    if (self->writer) { /* a batch is one text */
+        options.max_batch_rows = 1;
+        options.max_batch_tokens = self->model->max_tokens;
+        options.layout = LAYOUT_PACKED;
+        options.devices = 1;
+        options.devices_lost = options.background_slots = 0;
+        options.engine_slots = options.batches_out = writer_texts();
+    }
     options.seed = random_seed();
     return options;
 }

@@ -13,6 +13,7 @@
 #include "compute/compute.h"
 #include "compute/models.h"
 #include "compute/shares.h"
+#include "compute/writer.h"
 #include "config/config.h"
 #include "daemon/prep.h"
 #include "daemon/traces.h"
@@ -44,6 +45,7 @@ struct consumer {
     const struct cost *cost;     /* the cost of a batch, as calibrated */
     const struct engine *engine; /* one of the model's engines, which are alike */
     unsigned engine_number;      /* for the compute threads */
+    struct writer *writer;       /* in their place if the model generates; else NULL */
     size_t number;               /* its index among the queues and in `shares` */
 
     struct worker *worker;

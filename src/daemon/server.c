@@ -162,6 +162,7 @@ static void look_at_devices(struct server *server)
     struct compute_state state = compute_state(server->compute);
     for (; server->devices_lost < state.devices_lost; server->devices_lost++) {
         for (size_t i = 0; i < server->queue_count; i++) {
+            if (server->consumers[i].writer) { continue; }
             consumer_step(&server->consumers[i],
                           &(struct event){.kind = EVENT_DEVICE_LOST,
                                           .left = {.engine_slots = state.threads, .batches_out = state.batches}});
@@ -183,19 +184,35 @@ static void log_rows_again(struct server *server, bool at_once)
              log_int("finite_in_f32", (int64_t)sum.rows_f32), log_int("never_finite", (int64_t)sum.rows_lost));
 }
 
+static void log_failed(const struct consumer *consumer, const struct batch *batch)
+{
+    log_warn("batch_failed", log_str("queue", consumer->config->queue),
+             log_str("worker", queue_worker_name(consumer->queue)), log_int("rows", batch->engine.rows),
+             log_str("status", status_name(batch->status)), log_str("message", batch->err.message));
+}
+
+/* Takes the texts of a queue that are written. Those that were dropped, or whose time is over, are no failures. */
+static void take_texts(struct consumer *consumer)
+{
+    struct batch *batch;
+    while ((batch = writer_take(consumer->writer))) {
+        bool ended = batch->status == STATUS_UNAVAILABLE || batch->status == STATUS_TIMEOUT;
+        if (batch->status != STATUS_OK && !ended) { log_failed(consumer, batch); }
+        consumer_step(consumer, &(struct event){.kind = EVENT_BATCH, .batch = batch});
+    }
+}
+
 static void on_wake(void *context)
 {
     struct server *server = context;
     struct batch *batch;
     void *owner;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        if (server->consumers[i].writer) { take_texts(&server->consumers[i]); }
+    }
     while ((batch = compute_take(server->compute, &owner))) {
         look_at_devices(server);
-        if (batch->status != STATUS_OK) {
-            const struct consumer *consumer = owner;
-            log_warn("batch_failed", log_str("queue", consumer->config->queue),
-                     log_str("worker", queue_worker_name(consumer->queue)), log_int("rows", batch->engine.rows),
-                     log_str("status", status_name(batch->status)), log_str("message", batch->err.message));
-        }
+        if (batch->status != STATUS_OK) { log_failed(owner, batch); }
         /* The queue of this batch steps first and submits its next batch. Otherwise another queue's batch would be
          * taken, whatever the weights. */
         consumer_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
@@ -338,7 +355,14 @@ static enum status open_consumers(struct server *server, struct err *err)
     if (!shared->exclusive.workers) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
     }
-    for (size_t i = 0; i < server->queue_count; i++) { TRY(consumer_open(&server->consumers[i], shared, err)); }
+    for (size_t i = 0; i < server->queue_count; i++) {
+        struct consumer *consumer = &server->consumers[i];
+        if (consumer->model->generates) {
+            TRY(writer_open(devices_engine(&server->models.devices, consumer->engine_number), consumer->model,
+                            config_threads(consumer->config), loop_wake_fd(server->loop), &consumer->writer, err));
+        }
+        TRY(consumer_open(consumer, shared, err));
+    }
     return STATUS_OK;
 }
 
@@ -407,6 +431,9 @@ void server_close(struct server *server)
     monitor_close(server->monitor);
     prep_close(server->shared.prep);
     compute_close(server->compute);
+    for (size_t i = 0; server->consumers != NULL && i < server->queue_count; i++) {
+        writer_close(server->consumers[i].writer);
+    }
     for (size_t i = 0; server->consumers != NULL && i < server->queue_count; i++) {
         consumer_close(&server->consumers[i]);
     }

@@ -2,6 +2,7 @@
 #ifndef SCHEDULE_BATCH_H
 #define SCHEDULE_BATCH_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "engine/engine.h"
@@ -26,9 +27,12 @@ struct batch {
     uint64_t number;                  /* set by the worker, from 1 on */
     uint64_t watched_ns; /* the time from which it may hang: when it was submitted, or began, if its executor knows; 0:
                             not yet */
-    bool low;            /* some of its rows are of class low */
-    bool background;     /* all of its rows are of class low, and it runs in the background, so it may take long */
-    bool first;          /* it goes before batches that wait for a thread */
+    uint64_t ends_ns;    /* TASK_GENERATE: it fails with STATUS_TIMEOUT when this time has come; 0: never */
+    atomic_uint_least64_t stepped_ns; /* TASK_GENERATE: the last time its executor came on with it; 0: not yet */
+    atomic_bool dropped;              /* TASK_GENERATE: nobody needs its result, so its executor may end it early */
+    bool low;                         /* some of its rows are of class low */
+    bool background; /* all of its rows are of class low, and it runs in the background, so it may take long */
+    bool first;      /* it goes before batches that wait for a thread */
 };
 
 /* Lays out rows as one batch: sorts them by length (longest first), fills ids, start and length, and allocates [rows,

@@ -20,6 +20,10 @@ void cut_submit(struct worker *worker, struct action *action, struct batch *batc
             if (row->request->lifetime.started_ns == 0) { row->request->lifetime.started_ns = worker->now; }
         }
     }
+    const struct request *first = batch->rows[0]->request;
+    if (first->task == TASK_GENERATE && first->lifetime.expires_at_ms != 0 && worker_redis_ms(worker) != 0) {
+        batch->ends_ns = worker_after_ms(worker, worker_ms_until(worker, first->lifetime.expires_at_ms));
+    }
     batch_list_push(&worker->cut.running, batch);
     action->batch = batch;
     histogram_add(&worker->histograms.batch_rows, batch->engine.rows);

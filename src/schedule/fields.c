@@ -34,6 +34,11 @@ enum {
     INTO_MAX_BYTES = 512,
     IGNORED_NAMES_MAX = 8,
     IGNORED_NAME_BYTES = 64,
+    WRITING_TOKENS = 256, /* max_tokens, if it is not given */
+    WRITING_MAX_TOKENS = 1 << 20,
+    TOP_K_MOST = 1 << 30,
+    DECIMAL_MAX = 32, /* characters of a fraction, and the largest one */
+    DECIMAL_MOST = 1000,
     RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
 };
 
@@ -53,10 +58,15 @@ typedef void (*parse_field)(struct parsing *parsing);
 /* --- for the parsers --- */
 
 /* Returns whether the value is this text. */
-static bool value_is(const struct parsing *parsing, const char *text)
+static bool field_is(const struct entry_field *field, const char *text)
 {
     size_t length = strlen(text);
-    return parsing->field->value_length == length && memcmp(parsing->field->value, text, length) == 0;
+    return field->value_length == length && memcmp(field->value, text, length) == 0;
+}
+
+static bool value_is(const struct parsing *parsing, const char *text)
+{
+    return field_is(parsing->field, text);
 }
 
 /* Reads a number from `least` to `most`. False if it is not one: the request has failed. */
@@ -327,11 +337,12 @@ static void parse_expires_in(struct parsing *parsing)
 
 /* --- The computation, and the form of the reply --- */
 
-const char *const task_names[TASK_COUNT + 1] = {"embed", "rerank", "classify", "tokenize"};
+const char *const task_names[TASK_COUNT + 1] = {"embed", "rerank", "classify", "tokenize", "generate"};
 
 bool head_does(const struct model_head *head, enum request_task task)
 {
     uint32_t labels = head ? head->labels : 0;
+    if (task == TASK_GENERATE || (head && head->generates)) { return task == TASK_GENERATE && head && head->generates; }
     return task == TASK_EMBED      ? labels == 0
            : task == TASK_RERANK   ? labels == 1
            : task == TASK_CLASSIFY ? labels > 0
@@ -348,9 +359,10 @@ static void parse_task(struct parsing *parsing)
         parsing->request->task = (enum request_task)task;
     } else {
         request_fail(parsing->request, CODE_UNKNOWN_TASK, "task: this queue does %s",
-                     head_does(rules->head, TASK_EMBED)    ? "embed"
-                     : head_does(rules->head, TASK_RERANK) ? "rerank and classify"
-                                                           : "classify");
+                     head_does(rules->head, TASK_EMBED)      ? "embed"
+                     : head_does(rules->head, TASK_GENERATE) ? "generate"
+                     : head_does(rules->head, TASK_RERANK)   ? "rerank and classify"
+                                                             : "classify");
     }
 }
 
@@ -478,10 +490,14 @@ static void parse_dims(struct parsing *parsing)
     parse_count(parsing, 1, parsing->rules->dim, &parsing->request->output.dims);
 }
 
-/* An empty name means no prompt. */
+/* Of TASK_EMBED the name of a prompt, where an empty one means no prompt; of TASK_GENERATE the prompt. */
 static void parse_prompt(struct parsing *parsing)
 {
     const struct request_rules *rules = parsing->rules;
+    if (parsing->request->task == TASK_GENERATE) {
+        parse_one_text(parsing);
+        return;
+    }
     if (rules->no_prompt) {
         request_fail(parsing->request, CODE_BAD_REQUEST,
                      "prompt: this model pools without its prompt, which is not supported");
@@ -500,6 +516,79 @@ static void parse_prompt(struct parsing *parsing)
     }
     request_fail(parsing->request, CODE_BAD_REQUEST, "prompt: the model has no prompt of this name");
 }
+
+/* --- TASK_GENERATE --- */
+
+static void parse_messages(struct parsing *parsing)
+{
+    parsing->request->writing->messages = true;
+    parse_one_text(parsing);
+}
+
+static void parse_max_tokens(struct parsing *parsing)
+{
+    parse_count(parsing, 1, WRITING_MAX_TOKENS, &parsing->request->writing->max_tokens);
+}
+
+/* Reads a decimal fraction without a sign, up to DECIMAL_MOST. */
+static void parse_decimal(struct parsing *parsing, double *out)
+{
+    char text[DECIMAL_MAX + 1], *end = text;
+    double number = parse_word(parsing, "0123456789.", text, DECIMAL_MAX) ? strtod(text, &end) : 0;
+    if (end == text || *end != '\0' || number > DECIMAL_MOST) {
+        request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must be a number from 0 to %d", parsing->name,
+                     DECIMAL_MOST);
+        return;
+    }
+    *out = number;
+}
+
+static void parse_temperature(struct parsing *parsing)
+{
+    parse_decimal(parsing, &parsing->request->writing->sampling.temperature);
+}
+
+static void parse_top_p(struct parsing *parsing)
+{
+    parse_decimal(parsing, &parsing->request->writing->sampling.top_p);
+}
+
+static void parse_min_p(struct parsing *parsing)
+{
+    parse_decimal(parsing, &parsing->request->writing->sampling.min_p);
+}
+
+static void parse_repetition_penalty(struct parsing *parsing)
+{
+    parse_decimal(parsing, &parsing->request->writing->sampling.repetition_penalty);
+}
+
+static void parse_top_k(struct parsing *parsing)
+{
+    parse_count(parsing, 0, TOP_K_MOST, &parsing->request->writing->sampling.top_k);
+}
+
+static void parse_seed(struct parsing *parsing)
+{
+    struct writing *writing = parsing->request->writing;
+    writing->seeded = parse_in_range(parsing, 0, INT64_MAX, &writing->sampling.seed);
+}
+
+static void parse_stop(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    struct writing *writing = parsing->request->writing;
+    if (field->value_length == 0 || field->value_length > STOP_MAX || memchr(field->value, '\0', field->value_length)) {
+        request_fail(parsing->request, CODE_BAD_REQUEST, "stop: must have 1 to %d bytes, none of them NUL", STOP_MAX);
+    } else if (!utf8_valid(field->value, field->value_length)) {
+        request_fail(parsing->request, CODE_BAD_UTF8, "stop: not valid UTF-8");
+    } else {
+        memcpy(writing->stop, field->value, field->value_length);
+        writing->stops[0] = writing->stop;
+    }
+}
+
+/* --- The model --- */
 
 static void parse_model(struct parsing *parsing)
 {
@@ -523,11 +612,13 @@ enum {
     RERANK = 1 << TASK_RERANK,
     CLASSIFY = 1 << TASK_CLASSIFY,
     TOKENIZE = 1 << TASK_TOKENIZE,
+    GENERATE = 1 << TASK_GENERATE,
     SCORES = RERANK | CLASSIFY,
     TEXTS = EMBED | CLASSIFY | TOKENIZE,
-    PROMPTED = EMBED | TOKENIZE,
+    PROMPTED = EMBED | TOKENIZE | GENERATE,
     COMPUTED = EMBED | RERANK | CLASSIFY,
-    ALL = COMPUTED | TOKENIZE,
+    ENCODED = COMPUTED | TOKENIZE,
+    ALL = ENCODED | GENERATE,
 };
 
 /* clang-format off */
@@ -546,18 +637,27 @@ enum {
     FIELD(TASK, "task", parse_task, ALL) /* before the fields that not every task has */                               \
     FIELD(TEXT, "text", parse_one_text, TEXTS)                                                                         \
     FIELD(QUERY, "query", parse_query, RERANK)                                                                         \
-    FIELD(INPUTS, "inputs", parse_inputs, ALL)                                                                         \
+    FIELD(INPUTS, "inputs", parse_inputs, ENCODED)                                                                     \
     FIELD(TTL, "ttl", parse_ttl, ALL)                                                                                  \
     FIELD(NOTIFY, "notify", parse_notify, ALL)                                                                         \
     FIELD(MAX_ATTEMPTS, "max_attempts", parse_max_attempts, ALL)                                                       \
     FIELD(DELAY, "delay", parse_delay, ALL)                                                                            \
     FIELD(EXPIRES_IN, "expires_in", parse_expires_in, ALL)                                                             \
-    FIELD(ENCODING, "encoding", parse_encoding, ALL)                                                                   \
+    FIELD(ENCODING, "encoding", parse_encoding, ENCODED)                                                               \
     FIELD(TRUNCATE, "truncate", parse_truncate, COMPUTED)                                                              \
     FIELD(NORMALIZE, "normalize", parse_normalize, EMBED)                                                              \
     FIELD(DIMS, "dims", parse_dims, EMBED)                                                                             \
     FIELD(PROMPT, "prompt", parse_prompt, PROMPTED)                                                                    \
     FIELD(SPECIAL_TOKENS, "special_tokens", parse_special_tokens, TOKENIZE)                                            \
+    FIELD(MESSAGES, "messages", parse_messages, GENERATE)                                                              \
+    FIELD(MAX_TOKENS, "max_tokens", parse_max_tokens, GENERATE)                                                        \
+    FIELD(TEMPERATURE, "temperature", parse_temperature, GENERATE)                                                     \
+    FIELD(TOP_K, "top_k", parse_top_k, GENERATE)                                                                       \
+    FIELD(TOP_P, "top_p", parse_top_p, GENERATE)                                                                       \
+    FIELD(MIN_P, "min_p", parse_min_p, GENERATE)                                                                       \
+    FIELD(REPETITION_PENALTY, "repetition_penalty", parse_repetition_penalty, GENERATE)                                \
+    FIELD(SEED, "seed", parse_seed, GENERATE)                                                                          \
+    FIELD(STOP, "stop", parse_stop, GENERATE)                                                                          \
     FIELD(RAW, "raw", parse_raw, SCORES)                                                                               \
     FIELD(TOP_N, "top_n", parse_top_n, RERANK)                                                                         \
     FIELD(INTO, "into", parse_into, EMBED)                                                                             \
@@ -647,7 +747,10 @@ static void collect_fields(struct fields *fields, const struct entry *entry, con
 
 static uint32_t count_texts(const struct fields *fields)
 {
-    if (fields->known[FIELD_TEXT]) { return 1; }
+    const struct entry_field *task = fields->known[FIELD_TASK];
+    bool generates = task && field_is(task, task_names[TASK_GENERATE]);
+    bool prompt = generates && fields->known[FIELD_PROMPT];
+    if (fields->known[FIELD_TEXT] || fields->known[FIELD_MESSAGES] || prompt) { return 1; }
     bool readable = fields->known[FIELD_INPUTS] && fields->inputs.problem == INPUTS_OK;
     return readable ? fields->inputs.count : 0;
 }
@@ -768,6 +871,14 @@ static void check_into(const struct fields *fields, struct request *request)
  * with names and numbers: they are JSON, whatever the default is. */
 static void check_together(const struct fields *fields, struct request *request)
 {
+    if (request->task == TASK_GENERATE) {
+        if (!fields->known[FIELD_PROMPT] && !fields->known[FIELD_MESSAGES]) {
+            request_fail(request, CODE_BAD_REQUEST, "prompt: missing, and so is messages");
+        } else if (fields->known[FIELD_PROMPT] && fields->known[FIELD_MESSAGES]) {
+            request_fail(request, CODE_BAD_REQUEST, "messages: not together with prompt");
+        }
+        return;
+    }
     bool json_only = request->task == TASK_CLASSIFY || request->task == TASK_TOKENIZE || request->output.top_n > 0;
     if (request->task == TASK_RERANK && !fields->known[FIELD_QUERY]) {
         request_fail(request, CODE_BAD_REQUEST, "query: missing");
@@ -849,6 +960,10 @@ static void set_request_defaults(struct request *request, const struct request_r
     request->dim = request->output.dims = rules->dim;
     request->output.normalize = rules->normalize;
     request->max_tokens = rules->max_tokens;
+    if (request->writing) {
+        request->dim = request->output.dims = 0;
+        request->writing->max_tokens = WRITING_TOKENS;
+    }
 }
 
 /* Estimates the weight of the request until it ends. Tokens are a guess: an English word piece has about four bytes.
@@ -900,12 +1015,15 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     struct fields fields;
     collect_fields(&fields, entry, rules);
     uint32_t row_count = count_texts(&fields);
-    size_t head = sizeof(struct request) + row_count * sizeof(struct row);
+    bool generates = head_does(rules->head, TASK_GENERATE);
+    size_t rows = sizeof(struct request) + row_count * sizeof(struct row);
+    size_t head = rows + (generates ? sizeof(struct writing) : 0);
     size_t size = head + copied_bytes(&fields, rules);
     struct request *request = malloc(size);
     if (!request) { return NULL; }
     memset(request, 0, head);
     request->rows = (struct row *)(request + 1);
+    request->writing = generates ? (struct writing *)(void *)((char *)request + rows) : NULL;
     request->row_count = request->rows_left = row_count;
     for (uint32_t i = 0; i < row_count; i++) { request->rows[i].request = request; }
     request->lifetime.received_ns = now_ns;

@@ -166,6 +166,7 @@ void own_advance(struct worker *worker)
     if (!action) { return; }
     memcpy(action->after, strays->after, sizeof(action->after));
     strays->listing = true;
+    strays->asked_ns = worker->now;
     strays->more = false;
     strays->list_at = worker_after_ms(worker, LIST_OWN_MS);
 }
@@ -191,6 +192,27 @@ static void note_strays(struct worker *worker, enum request_class class, const s
     }
 }
 
+/* A text takes long to write. If its request was cancelled meanwhile, or is another worker's, it is no longer pending
+ * with us: those of a class from `from` on, up to the last listed id, or to the end. A request that came after the list
+ * was asked for may be pending without being listed. */
+static void drop_unlisted(struct worker *worker, enum request_class class, struct entry_id from,
+                          const struct entry_id *ids, uint32_t count)
+{
+    for (struct batch *batch = worker->cut.running.first; batch != NULL; batch = batch->next) {
+        const struct request *request = batch->rows[0]->request;
+        struct entry_id id = request->identity.entry;
+        bool to_end = count < OWN_LIST_MAX;
+        if (request->task != TASK_GENERATE || request->identity.class != class || entry_id_compare(id, from) <= 0 ||
+            (!to_end && entry_id_compare(id, ids[count - 1]) > 0) ||
+            request->lifetime.received_ns >= worker->own.strays.asked_ns) {
+            continue;
+        }
+        uint32_t i = 0;
+        while (i < count && entry_id_compare(ids[i], id) != 0) { i++; }
+        if (i == count) { atomic_store_explicit(&batch->dropped, true, memory_order_relaxed); }
+    }
+}
+
 void own_listed(struct worker *worker, const struct event *event)
 {
     worker->own.strays.listing = false;
@@ -198,6 +220,8 @@ void own_listed(struct worker *worker, const struct event *event)
         worker_call_failed(worker);
     } else if (worker->own.at == NEVER) { /* else all of them are read anyway */
         for (int c = 0; c < CLASS_COUNT; c++) {
+            drop_unlisted(worker, (enum request_class)c, worker->own.strays.after[c], event->own->ids[c],
+                          event->own->counts[c]);
             note_strays(worker, (enum request_class)c, event->own->ids[c], event->own->counts[c]);
         }
     }

@@ -65,6 +65,9 @@ void pace_computed(struct worker *worker, const struct batch *batch)
         return;
     }
     worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
+    if (batch->rows[0]->request->task == TASK_GENERATE) { /* it lasts as long as its text, beside others */
+        return;
+    }
     worker->stats.predicted_ns += (uint64_t)cost_predict_ns(&worker->pace.cost, shape);
     cost_observe(&worker->pace.cost, shape, (double)(batch->finished_ns - batch->started_ns));
     pace_second(worker);

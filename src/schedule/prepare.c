@@ -8,6 +8,8 @@
 
 #include <xxhash.h>
 
+#include "base/random.h"
+#include "model/chat.h"
 #include "schedule/reply.h"
 
 /* Fails a row with a message that names its field. */
@@ -182,8 +184,61 @@ static void put_rows(struct request *request, const struct model *model)
     if (request->retry.code != CODE_NONE) { buffer_free(reply); }
 }
 
+/* --- the prompt of a text to write --- */
+
+static enum status encode_prompt(const struct row *row, const struct model *model, int32_t **ids, uint32_t *count,
+                                 struct err *err)
+{
+    size_t bound = tokenizer_bound(model->tokenizer, row->text_bytes), most = model->max_tokens;
+    uint32_t room = (uint32_t)(bound < most ? bound : most);
+    bool truncated;
+    *ids = malloc(room * sizeof **ids + 1);
+    if (!*ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for its tokens"); }
+    TRY(tokenizer_encode(model->tokenizer, row->text, row->text_bytes, room, *ids, count, &truncated, err));
+    if (truncated) { *count = room + 1; }
+    return STATUS_OK;
+}
+
+/* A request without a seed draws by its name, so that it writes the same text whenever it is computed. */
+static void prepare_writing(struct request *request, const struct model *model)
+{
+    struct writing *writing = request->writing;
+    struct row *row = &request->rows[0];
+    const char *field = writing->messages ? "messages" : "prompt";
+    int32_t *ids = NULL;
+    struct err err = {0};
+    enum status status;
+    if (!writing->messages) {
+        status = encode_prompt(row, model, &ids, &row->tokens, &err);
+    } else if (model->chat) {
+        status = chat_encode_json(model->chat, model->tokenizer, row->text, row->text_bytes, &ids, &row->tokens, &err);
+    } else {
+        status = err_set(&err, STATUS_UNSUPPORTED, "%s", model->chat_error);
+    }
+    free(request->work);
+    request->work = ids;
+    row->ids = ids;
+    row->output = (float *)(void *)ids; /* of no floats */
+    if (status != STATUS_OK) {
+        enum reply_code code = status == STATUS_NO_MEMORY ? CODE_OUT_OF_MEMORY : CODE_BAD_REQUEST;
+        request_fail(request, code, "%s: %.200s", field, err.message);
+    } else if (row->tokens == 0) {
+        request_fail(request, CODE_BAD_REQUEST, "%s: has no tokens", field);
+    } else if (row->tokens >= request->max_tokens) {
+        request_fail(request, CODE_TOO_LONG, "%s: the model takes %u tokens, with those that it writes", field,
+                     request->max_tokens);
+    }
+    uint64_t seed =
+        writing->seeded ? writing->sampling.seed : XXH3_64bits(request->identity.name, strlen(request->identity.name));
+    writing->sampling.seed = random_next(&seed);
+}
+
 void prepare_request(struct request *request, const struct model *model)
 {
+    if (request->task == TASK_GENERATE) {
+        prepare_writing(request, model);
+        return;
+    }
     struct query query = {0};
     struct err err = {0};
     if (!request->prompt && model->prompt) {

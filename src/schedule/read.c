@@ -41,6 +41,10 @@ static struct credit credit_of(const struct worker *worker, enum request_class c
     const struct worker_options *options = &worker->options;
     double given = (double)worker_devices(worker) * options->credit_tokens;
     struct credit credit = {given > 0 ? given : worker->pace.second_tokens, (double)read_credit_bytes(worker)};
+    if (head_does(options->rules.head, TASK_GENERATE)) { /* those that are written, and the next ones */
+        credit.tokens = 2.0 * options->batches_out * worker->read.classes[class].mean_tokens;
+        return credit;
+    }
     double low = (double)options->batches_out * options->max_batch_tokens;
     double scarce = (double)options->engine_slots * options->max_batch_tokens;
     if (class == CLASS_LOW && low < credit.tokens) { credit.tokens = low; }

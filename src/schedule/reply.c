@@ -163,6 +163,19 @@ bool reply_put_tokens(struct buffer *to, const struct request *request, const st
     return buffer_ok(to) && to->length <= room;
 }
 
+/* A token is seldom more than 16 bytes of text. */
+static size_t text_room(const struct request *request)
+{
+    enum { TOKEN_BYTES = 16 };
+    uint32_t most = request->writing->max_tokens;
+    return TOKEN_BYTES * (size_t)(most < request->max_tokens ? most : request->max_tokens);
+}
+
+static void put_text(struct buffer *to, const struct request *request)
+{
+    buffer_append(to, request->writing->text.data, request->writing->text.length);
+}
+
 /* By task; the last is for TASK_RERANK with top_n. To add a content of replies: a row, and its two functions. */
 static const struct form {
     const char *field; /* of the reply */
@@ -173,6 +186,7 @@ static const struct form {
     [TASK_RERANK] = {"scores", floats_room, put_vectors},
     [TASK_CLASSIFY] = {"labels", labels_room, put_labels},
     [TASK_TOKENIZE] = {"tokens", tokens_room, NULL}, /* prepare.c writes them */
+    [TASK_GENERATE] = {"text", text_room, put_text},
     [TASK_COUNT] = {"top", top_room, put_top},
 };
 
@@ -200,6 +214,30 @@ size_t reply_bound(const struct request *request)
 
 /* --- info --- */
 
+/* The time from the first XADD to the first token. */
+static double first_token_ms(const struct request *request)
+{
+    uint64_t seen_ms = request->identity.seen_ms, first_ms = request->identity.first_ms;
+    double unread_ms = seen_ms > first_ms ? (double)(seen_ms - first_ms) : 0;
+    return unread_ms + (double)(request->writing->first_ns - request->lifetime.received_ns) / (double)NS_PER_MS;
+}
+
+static void put_compute_info(struct buffer *to, const struct request *request)
+{
+    buffer_json(to, ",'compute_ms':%.3f",
+                (double)(request->lifetime.computed_ns - request->lifetime.started_ns) / (double)NS_PER_MS);
+    if (request->retry.attempt > 1) { buffer_json(to, ",'attempts':%u", request->retry.attempt); }
+}
+
+static void put_writing_info(struct buffer *to, const struct request *request)
+{
+    const struct writing *writing = request->writing;
+    buffer_json(to, ",'finish_reason':%s,'prompt_tokens':%u,'completion_tokens':%u,'ttft_ms':%.3f",
+                finish_reason_name(writing->finish), request->rows[0].tokens, writing->completion_tokens,
+                first_token_ms(request));
+    put_compute_info(to, request);
+}
+
 static void put_result_info(struct buffer *to, const struct request *request)
 {
     uint64_t tokens = 0;
@@ -218,9 +256,7 @@ static void put_result_info(struct buffer *to, const struct request *request)
         buffer_string(to, "]");
     }
     if (truncated) { buffer_json(to, ",'truncated':true"); }
-    buffer_json(to, ",'compute_ms':%.3f",
-                (double)(request->lifetime.computed_ns - request->lifetime.started_ns) / (double)NS_PER_MS);
-    if (request->retry.attempt > 1) { buffer_json(to, ",'attempts':%u", request->retry.attempt); }
+    put_compute_info(to, request);
 }
 
 static void put_error_info(struct buffer *to, const struct request *request)
@@ -235,7 +271,7 @@ void reply_put_info(struct buffer *to, const struct request *request)
 {
     const struct request_echoes echoes = request_echoes(request);
     if (request->lifetime.outcome == OUTCOME_DONE) {
-        put_result_info(to, request);
+        (request->task == TASK_GENERATE ? put_writing_info : put_result_info)(to, request);
     } else {
         put_error_info(to, request);
     }
@@ -279,6 +315,11 @@ static void finish_outputs(struct request *request)
 
 static bool check_outputs(struct request *request)
 {
+    if (request->task == TASK_GENERATE) {
+        bool finite = request->writing->finish == FINISH_STOP || request->writing->finish == FINISH_LENGTH;
+        if (!finite) { request_fail(request, CODE_NON_FINITE, "the computed logits hold NaN or infinity"); }
+        return finite;
+    }
     float limit = request->output.encoding == ENCODING_F16 ? HALF_LIMIT : INFINITY;
     for (uint32_t r = 0; r < request->row_count; r++) {
         const float *output = request->rows[0].output + (size_t)r * request->output.dims;
@@ -297,7 +338,7 @@ static bool check_outputs(struct request *request)
 void reply_format(struct request *request)
 {
     buffer_free(&request->output.reply);
-    finish_outputs(request);
+    if (request->task != TASK_GENERATE) { finish_outputs(request); }
     if (!check_outputs(request)) { return; }
     form_of(request)->put(&request->output.reply, request);
     if (!buffer_ok(&request->output.reply)) {

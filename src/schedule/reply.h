@@ -24,7 +24,7 @@ void reply_put_labels(struct buffer *to, const struct model_head *head, const fl
 /* Appends a document's score, as {"index":0,"score":0.5}. */
 void reply_put_score(struct buffer *to, uint64_t index, float score);
 
-/* The name of the result's field in the reply: "embedding", "scores", "top", "labels" or "tokens". */
+/* The name of the result's field in the reply: "embedding", "scores", "top", "labels", "tokens" or "text". */
 const char *reply_field(const struct request *request);
 
 /* Appends the tokens of a text: [{"id":7,"text":"joy","special":false,"start":0,"stop":3},...], at most up to

@@ -134,6 +134,7 @@ void request_free(struct request *request)
 {
     if (!request) { return; }
     buffer_free(&request->output.reply);
+    if (request->writing) { buffer_free(&request->writing->text); }
     free(request->work);
     free(request);
 }

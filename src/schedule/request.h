@@ -11,6 +11,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "generate/generator.h"
 #include "model/model.h"
 
 /* The id of a stream entry. */
@@ -34,7 +35,7 @@ extern const char *const class_streams[CLASS_COUNT];
 extern const char *const class_prefixes[CLASS_COUNT];
 
 /* The task that a request gives to the model. */
-enum request_task { TASK_EMBED, TASK_RERANK, TASK_CLASSIFY, TASK_TOKENIZE, TASK_COUNT };
+enum request_task { TASK_EMBED, TASK_RERANK, TASK_CLASSIFY, TASK_TOKENIZE, TASK_GENERATE, TASK_COUNT };
 
 /* By task: its name in requests; NULL ends the list. */
 extern const char *const task_names[TASK_COUNT + 1];
@@ -170,6 +171,24 @@ struct row {
     struct row *chain, **chained_by; /* links rows whose ids may be equal */
 };
 
+enum { STOP_MAX = 128 };
+
+/* TASK_GENERATE: the wishes of its producer, and the text that was written. The request has one row, its prompt. */
+struct writing {
+    bool messages; /* the row's text is JSON, the messages of a chat */
+    bool seeded;   /* sampling.seed is from the producer, not from the name */
+    uint32_t max_tokens;
+    struct sampling sampling;
+    char stop[STOP_MAX + 1]; /* "": none */
+    const char *stops[1];
+
+    /* Written by the thread that computes, while the row is in a batch. */
+    struct buffer text;
+    enum finish_reason finish;
+    uint32_t completion_tokens;
+    uint64_t first_ns; /* the time of the first token, monotonic */
+};
+
 /* A request with all that belongs to it. Only its holder touches it, except for `chain`. */
 struct request {
     struct request *next;  /* in the request_list of whoever holds it */
@@ -215,8 +234,9 @@ struct request {
     uint32_t max_tokens; /* per row */
     const char *prompt;  /* [prompt_bytes], put before each text; NULL: the model's default */
     uint32_t prompt_bytes;
-    uint32_t dim; /* floats of a row's output */
-    void *work;   /* ids and outputs of all rows, allocated by a prep thread */
+    uint32_t dim;            /* floats of a row's output */
+    void *work;              /* ids and outputs of all rows, allocated by a prep thread */
+    struct writing *writing; /* NULL if the model does not generate */
 
     /* The form of its reply, and where it goes. */
     struct {

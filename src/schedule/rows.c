@@ -206,7 +206,12 @@ static void row_guilty(struct worker *worker, const struct batch *batch)
 {
     struct row *row = batch->rows[0], *duplicates = row->duplicates;
     struct request *request = row->request;
-    if (request->retry.code == CODE_NONE) {
+    if (request->retry.code == CODE_NONE && batch->ends_ns != 0 && batch->status == STATUS_TIMEOUT) {
+        request_fail(request, CODE_EXPIRED, "expired before its text was complete");
+    } else if (request->retry.code == CODE_NONE && request->task == TASK_GENERATE &&
+               batch->status == STATUS_BAD_INPUT) {
+        request_fail(request, CODE_TOO_LONG, "%.200s", batch->err.message);
+    } else if (request->retry.code == CODE_NONE) {
         request_fail_row(request, (uint32_t)(row - request->rows), code_of_status(batch->status), "%.200s",
                          batch->err.message[0] != '\0' ? batch->err.message : status_name(batch->status));
         rows_drop(worker, request);

@@ -13,7 +13,9 @@ static uint64_t hangs_at(const struct worker *worker)
     enum { BACKGROUND_FACTOR = 10 };
     uint64_t timeout_ns = worker->options.compute_timeout_ms * NS_PER_MS, first = NEVER;
     for (const struct batch *batch = worker->cut.running.first; batch != NULL && timeout_ns > 0; batch = batch->next) {
-        uint64_t ends = batch->watched_ns + (batch->background ? BACKGROUND_FACTOR : 1) * timeout_ns;
+        uint64_t stepped = atomic_load_explicit(&batch->stepped_ns, memory_order_relaxed);
+        uint64_t since = stepped > batch->watched_ns ? stepped : batch->watched_ns;
+        uint64_t ends = since + (batch->background ? BACKGROUND_FACTOR : 1) * timeout_ns;
         if (batch->watched_ns != 0 && ends < first) { first = ends; }
     }
     return first;

@@ -98,9 +98,10 @@ class Pages(unittest.TestCase):
         for name in own:
             self.assertIn(f"`{name}`", (SOURCE / "docs/workers.md").read_text() + PROTOCOL)
         masks = dict(re.findall(r"(?m)^    ([A-Z]+) = ([A-Z| ]+),$", code))
-        for task in ("embed", "rerank", "classify", "tokenize"):
-            has = {mask for mask, parts in {"EMBED": "EMBED", "RERANK": "RERANK", "CLASSIFY": "CLASSIFY", "TOKENIZE": "TOKENIZE", **masks}.items() if task.upper() in parts}
-            wanted = [name for name, tasks in known.items() if tasks in has and tasks != "ALL" and name != "text"]
+        for task in ("embed", "rerank", "classify", "tokenize", "generate"):
+            single = {name: name for name in ("EMBED", "RERANK", "CLASSIFY", "TOKENIZE", "GENERATE")}
+            has = {mask for mask, parts in {**single, **masks}.items() if task.upper() in parts}
+            wanted = [name for name, tasks in known.items() if tasks in has and tasks not in ("ALL", "ENCODED") and name != "text"]
             row = re.search(rf"(?m)^\| `{task}` \| ([^|;]*)", PROTOCOL)[1]
             self.assertEqual(sorted(re.findall(r"`(\w+)`", row)), sorted(wanted))
 

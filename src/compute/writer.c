@@ -1,0 +1,221 @@
+#include "compute/writer.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "compute/thread_pool.h"
+#include "engine/cpu/parallel_for.h"
+#include "engine/decoder.h"
+#include "generate/generator.h"
+
+enum { TEXTS = GENERATOR_ROWS, USUAL_TOKENS = 1024 + 256 };
+
+/* A text that is being written. */
+struct text {
+    struct batch *batch;
+    struct generation *generation;
+    uint32_t prompt_tokens, tokens; /* tokens: drawn so far */
+};
+
+struct writer {
+    struct generator *generator;
+    struct parallel_for *parallel; /* NULL: the thread computes alone */
+    struct thread_pool *pool;
+    atomic_bool closing;
+    atomic_uint_least64_t running, tokens;
+
+    /* The thread's. */
+    struct text texts[TEXTS]; /* [count] */
+    unsigned count;
+};
+
+unsigned writer_texts(void)
+{
+    return TEXTS;
+}
+
+uint32_t writer_blocks(const struct engine *engine, const struct model *model, uint32_t usual)
+{
+    uint32_t longest = model->max_tokens;
+    uint64_t most = (uint64_t)GENERATOR_ROWS * blocks_for(usual < longest ? usual : longest);
+    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
+    uint64_t fitting = memory / decoder_block_bytes(engine);
+    if (most < blocks_for(longest)) { most = blocks_for(longest); }
+    return (uint32_t)(fitting < 1 ? 1 : fitting < most ? fitting : most);
+}
+
+/* --- the thread --- */
+
+static void finish_batch(struct thread_slot *slot, struct batch *batch, enum status status)
+{
+    batch->status = status;
+    batch->finished_ns = clock_now_ns();
+    thread_pool_finish(slot, batch);
+}
+
+static void begin_text(struct writer *writer, struct thread_slot *slot, struct batch *batch)
+{
+    const struct row *row = batch->rows[0];
+    struct writing *writing = row->request->writing;
+    struct generate_request request = {.prompt = row->ids,
+                                       .prompt_tokens = row->tokens,
+                                       .max_tokens = writing->max_tokens,
+                                       .sampling = writing->sampling,
+                                       .stops = writing->stops,
+                                       .stop_count = writing->stops[0] != NULL,
+                                       .inside = !writing->messages};
+    struct text text = {.batch = batch, .prompt_tokens = row->tokens};
+    batch->started_ns = clock_now_ns();
+    enum status status = generator_add(writer->generator, &request, &text.generation, &batch->err);
+    if (status != STATUS_OK) {
+        finish_batch(slot, batch, status);
+        return;
+    }
+    writer->texts[writer->count++] = text;
+    atomic_store_explicit(&writer->running, writer->count, memory_order_relaxed);
+}
+
+/* Moves the text into its request. */
+static enum status keep_text(struct text *text)
+{
+    struct writing *writing = text->batch->rows[0]->request->writing;
+    struct generation *generation = text->generation;
+    if (generation->finish == FINISH_ERROR) {
+        text->batch->err = generation->err;
+        return generation->err.status;
+    }
+    buffer_free(&writing->text);
+    writing->text = generation->out.text;
+    generation->out.text = (struct buffer){0};
+    writing->finish = generation->finish;
+    writing->completion_tokens = text->tokens;
+    return STATUS_OK;
+}
+
+/* Ends a text: the last one takes its place. */
+static void end_text(struct writer *writer, struct thread_slot *slot, unsigned at, enum status status)
+{
+    struct text text = writer->texts[at];
+    writer->texts[at] = writer->texts[--writer->count];
+    atomic_store_explicit(&writer->running, writer->count, memory_order_relaxed);
+    if (status == STATUS_OK) { status = keep_text(&text); }
+    generation_end(writer->generator, text.generation);
+    finish_batch(slot, text.batch, status);
+}
+
+/* Why a text goes on no longer, complete or not; STATUS_OK: it does. */
+static enum status look_at_text(const struct writer *writer, const struct text *text, uint64_t now_ns)
+{
+    struct batch *batch = text->batch;
+    bool dropped = atomic_load_explicit(&batch->dropped, memory_order_relaxed) || atomic_load(&writer->closing);
+    if (dropped) { return err_set(&batch->err, STATUS_UNAVAILABLE, "nobody needs this text any more"); }
+    bool late = batch->ends_ns != 0 && now_ns >= batch->ends_ns;
+    return late ? err_set(&batch->err, STATUS_TIMEOUT, "its time is over") : STATUS_OK;
+}
+
+/* After a step: notes what was drawn, and ends those that are complete. */
+static void take_step(struct writer *writer, struct thread_slot *slot)
+{
+    uint64_t now_ns = clock_now_ns();
+    for (unsigned at = writer->count; at-- > 0;) {
+        struct text *text = &writer->texts[at];
+        uint32_t tokens = text->generation->sequence.count - text->prompt_tokens;
+        if (text->tokens == 0 && tokens > 0) { text->batch->rows[0]->request->writing->first_ns = now_ns; }
+        atomic_fetch_add_explicit(&writer->tokens, tokens - text->tokens, memory_order_relaxed);
+        text->tokens = tokens;
+        atomic_store_explicit(&text->batch->stepped_ns, now_ns, memory_order_relaxed);
+        if (text->generation->finish != FINISH_NONE) { end_text(writer, slot, at, STATUS_OK); }
+    }
+}
+
+static void writer_serve(void *context, struct thread_slot *slot)
+{
+    struct writer *writer = context;
+    for (;;) {
+        struct batch *batch = writer->count < TEXTS ? thread_pool_next(slot) : NULL;
+        if (batch) {
+            begin_text(writer, slot, batch);
+            continue;
+        }
+        uint64_t now_ns = clock_now_ns();
+        if (writer->count == 0) { return; }
+        for (unsigned at = writer->count; at-- > 0;) {
+            enum status why = look_at_text(writer, &writer->texts[at], now_ns);
+            if (why != STATUS_OK) { end_text(writer, slot, at, why); }
+        }
+        if (writer->count == 0) { continue; }
+        struct err err;
+        if (generator_step(writer->generator, &err) == STATUS_OK) {
+            take_step(writer, slot);
+            continue;
+        }
+        while (writer->count > 0) {
+            writer->texts[0].batch->err = err;
+            end_text(writer, slot, 0, STATUS_DEVICE_LOST);
+        }
+    }
+}
+
+/* --- the owner --- */
+
+static enum status open_parts(struct writer *writer, struct engine *engine, const struct model *model, unsigned threads,
+                              int wake_fd, struct err *err)
+{
+    struct generator_options options = {.blocks = writer_blocks(engine, model, USUAL_TOKENS), .steps.share = true};
+    TRY(generator_open(engine, model, &options, &writer->generator, err));
+    if (threads > 1) {
+        TRY(parallel_for_open(threads, &writer->parallel, err));
+        TRY(generator_join(writer->generator, writer->parallel, err));
+    }
+    struct thread_pool_options pool = {.name = "writer",
+                                       .threads = 1,
+                                       .capacity = TEXTS,
+                                       .wake_fd = wake_fd,
+                                       .serve = writer_serve,
+                                       .contexts = writer,
+                                       .context_bytes = sizeof *writer};
+    return thread_pool_open(&pool, &writer->pool, err);
+}
+
+enum status writer_open(struct engine *engine, const struct model *model, unsigned threads, int wake_fd,
+                        struct writer **out, struct err *err)
+{
+    *out = NULL;
+    struct writer *writer = calloc(1, sizeof *writer);
+    if (!writer) { return err_set(err, STATUS_NO_MEMORY, "no memory for a thread that writes texts"); }
+    enum status status = open_parts(writer, engine, model, threads, wake_fd, err);
+    if (status == STATUS_OK) {
+        *out = writer;
+    } else {
+        writer_close(writer);
+    }
+    return status;
+}
+
+void writer_put(struct writer *writer, struct batch *batch)
+{
+    thread_pool_put(writer->pool, batch);
+}
+
+struct batch *writer_take(struct writer *writer)
+{
+    return thread_pool_take(writer->pool);
+}
+
+struct writer_counts writer_counts(const struct writer *writer)
+{
+    return (struct writer_counts){atomic_load_explicit(&writer->running, memory_order_relaxed),
+                                  atomic_load_explicit(&writer->tokens, memory_order_relaxed)};
+}
+
+void writer_close(struct writer *writer)
+{
+    if (!writer) { return; }
+    atomic_store(&writer->closing, true);
+    thread_pool_close(writer->pool);
+    generator_close(writer->generator);
+    parallel_for_close(writer->parallel);
+    free(writer);
+}
