@@ -6,9 +6,9 @@
 
 /* Entries that are pending in our name but that we do not hold. */
 struct strays {
-    bool listing; /* ACTION_LIST_OWN is out */
-    bool reading; /* the READ_OWN that is out reads those found */
-    bool more;    /* some were taken: list again at once */
+    bool listing;                       /* ACTION_LIST_OWN is out */
+    bool reading;                       /* the READ_OWN that is out reads those found */
+    bool more;                          /* some were taken: list again at once */
     uint64_t list_at, asked_ns;         /* when the next list is due, and when the last one was asked for */
     struct entry_id after[CLASS_COUNT]; /* where the pass through our pending list continues … */
     struct entry_id end[CLASS_COUNT];   /* … and after which it begins again; 0-0: at the end of the list */
