@@ -24,6 +24,8 @@
 /* The command's own options. */
 struct submit_options {
     char *input, *id, *delay, *expires_in, *tenant, *meta, *results, *query;
+    char *max_tokens, *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *seed,
+        *stop;    /* the worker reads them */
     int encoding; /* 0: none given; else enum encoding + 1 */
     int class;    /* enum request_class */
     int task;     /* enum request_task */
@@ -31,7 +33,7 @@ struct submit_options {
     bool wait, inputs, raw;
 };
 
-enum { WORDS_MAX = 40, TEXT_MAX_BYTES = 1 << 28 };
+enum { WORDS_MAX = 64, TEXT_MAX_BYTES = 1 << 28 };
 
 static bool is_id(const char *text)
 {
@@ -57,6 +59,14 @@ static const struct setting own_settings[] = {
     {OWN(top_n), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 100000, .value = "N",
         .help = "rerank: only the best N documents, best first; 0: all, in their order"},
     {OWN(raw), .type = SETTING_SWITCH, .fallback = "false", .help = "rerank, classify: logits in place of scores"},
+    {OWN(max_tokens), .type = SETTING_TEXT, .value = "N", .help = "generate: the most tokens to write"},
+    {OWN(temperature), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: 0: always the likeliest token; 1: as the model says"},
+    {OWN(seed), .type = SETTING_TEXT, .value = "N", .help = "generate: of the draws; without it each request has its own"},
+    {OWN(top_k), .type = SETTING_TEXT, .value = "N", .help = "generate: draw from the k likeliest tokens only"},
+    {OWN(top_p), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: draw from the likeliest tokens that together have this share"},
+    {OWN(min_p), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: draw from tokens at least this share as likely as the likeliest"},
+    {OWN(repetition_penalty), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: above 1: tokens that are in the text already become less likely"},
+    {OWN(stop), .type = SETTING_TEXT, .value = "TEXT", .help = "generate: end the text before this one"},
     {OWN(delay), .type = SETTING_TEXT, .value = "SPAN", .help = "not before so long from now: 500ms, 90s, 2h, 7d",
         .accepts = duration_is, .expects = DURATION_EXPECTS},
     {OWN(expires_in), .type = SETTING_TEXT, .value = "SPAN", .help = "answered `expired` when it has not started by then",
@@ -114,17 +124,30 @@ static void option_fields(const struct submit_options *options, struct words *wo
     snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", options->results ? options->results : "");
     snprintf(numbers->top_n, sizeof numbers->top_n, "%lld", (long long)options->top_n);
     if (options->task != TASK_EMBED) { add_field(words, "task", task_names[options->task]); }
-    if (options->query) { add_field(words, "query", options->query); }
+    const struct {
+        const char *name, *value;
+    } given[] = {{"query", options->query},
+                 {"max_tokens", options->max_tokens},
+                 {"temperature", options->temperature},
+                 {"seed", options->seed},
+                 {"top_k", options->top_k},
+                 {"top_p", options->top_p},
+                 {"min_p", options->min_p},
+                 {"repetition_penalty", options->repetition_penalty},
+                 {"stop", options->stop},
+                 {"id", options->id},
+                 {"tenant", options->tenant},
+                 {"meta", options->meta}};
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+        if (given[i].value) { add_field(words, given[i].name, given[i].value); }
+    }
     if (options->top_n > 0) { add_field(words, "top_n", numbers->top_n); }
     if (options->raw) { add_field(words, "raw", "1"); }
-    if (options->id) { add_field(words, "id", options->id); }
     if (options->encoding != 0) { add_field(words, "encoding", encoding_words[options->encoding]); }
     if (options->ttl > 0) { add_field(words, "ttl", numbers->ttl); }
     if (options->max_attempts > 0) { add_field(words, "max_attempts", numbers->max_attempts); }
     duration_field(words, "delay", options->delay, numbers->delay);
     duration_field(words, "expires_in", options->expires_in, numbers->expires_in);
-    if (options->tenant) { add_field(words, "tenant", options->tenant); }
-    if (options->meta) { add_field(words, "meta", options->meta); }
     if (options->wait || options->results) { add_field(words, "notify", options->wait ? "1" : numbers->notify); }
 }
 
@@ -139,7 +162,8 @@ struct submission {
     bool looked;          /* look_for_workers was called */
 };
 
-/* Sends the XADD of one request; `name` is `text` or `inputs`. The answer is the entry's id. Errors: as client_send. */
+/* Sends the XADD of one request; `name` is `text`, `prompt` or `inputs`. The answer is the entry's id. Errors: as
+ * client_send. */
 static enum status submit_send(const struct submission *submission, const char *name, const char *value, size_t length,
                                struct err *err)
 {
@@ -269,7 +293,8 @@ static enum status submit_text(struct submission *submission, const char *text, 
         buffer_json_string(&submission->inputs, text, length);
         return STATUS_OK;
     }
-    enum status status = submit_send(submission, "text", text, length, err);
+    const char *name = submission->own->task == TASK_GENERATE ? "prompt" : "text";
+    enum status status = submit_send(submission, name, text, length, err);
     if (status == STATUS_OK && ++submission->sent == PIPELINE) { status = flush_submission(submission, err); }
     return status;
 }

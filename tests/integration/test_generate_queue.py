@@ -63,8 +63,13 @@ class GenerateQueue(RedisCase):
         whole = self.locally(directory, "Hello", "--max-tokens", "32")["text"]
         cases.append(("Hello", {"max_tokens": 32, "stop": whole[9:11]}))
         for prompt, wishes in cases:
-            lines = self.locally(directory, prompt, *[word for name, value in wishes.items()
-                                                      for word in (f"--{name.replace('_', '-')}", str(value))])
+            words = [word for name, value in wishes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+            lines = self.locally(directory, prompt, *words)
+            if isinstance(prompt, str):
+                submitted = self.run_sluice("submit", "--task", "generate", "--wait", "--redis", self.server.socket,
+                                            "--queue", self.queue, *words, prompt)
+                self.assertEqual(submitted.returncode, 0, submitted.stderr)
+                self.assertEqual(json.loads(submitted.stdout)["text"], lines["text"])
             named = {"prompt": prompt} if isinstance(prompt, str) else {"messages": json.dumps(prompt)}
             reply = self.reply(self.send(**named, **{name: str(value) for name, value in wishes.items()}))
             self.assert_like(reply, lines)
