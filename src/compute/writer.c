@@ -24,7 +24,7 @@ struct writer {
     struct parallel_for *parallel; /* NULL: the thread computes alone */
     struct thread_pool *pool;
     atomic_bool closing;
-    atomic_uint_least64_t running, tokens;
+    atomic_uint_least64_t tokens; /* drawn since the start */
 
     /* The thread's. */
     struct text texts[TEXTS]; /* [count] */
@@ -74,7 +74,6 @@ static void begin_text(struct writer *writer, struct thread_slot *slot, struct b
         return;
     }
     writer->texts[writer->count++] = text;
-    atomic_store_explicit(&writer->running, writer->count, memory_order_relaxed);
 }
 
 /* Moves the text into its request. */
@@ -99,7 +98,6 @@ static void end_text(struct writer *writer, struct thread_slot *slot, unsigned a
 {
     struct text text = writer->texts[at];
     writer->texts[at] = writer->texts[--writer->count];
-    atomic_store_explicit(&writer->running, writer->count, memory_order_relaxed);
     if (status == STATUS_OK) { status = keep_text(&text); }
     generation_end(writer->generator, text.generation);
     finish_batch(slot, text.batch, status);
@@ -204,10 +202,9 @@ struct batch *writer_take(struct writer *writer)
     return thread_pool_take(writer->pool);
 }
 
-struct writer_counts writer_counts(const struct writer *writer)
+uint64_t writer_tokens(const struct writer *writer)
 {
-    return (struct writer_counts){atomic_load_explicit(&writer->running, memory_order_relaxed),
-                                  atomic_load_explicit(&writer->tokens, memory_order_relaxed)};
+    return atomic_load_explicit(&writer->tokens, memory_order_relaxed);
 }
 
 void writer_close(struct writer *writer)

@@ -35,11 +35,8 @@ void writer_put(struct writer *writer, struct batch *batch);
 /* Takes a finished batch; NULL: there is none. */
 struct batch *writer_take(struct writer *writer);
 
-/* The texts that are out, and the tokens drawn since the start. Thread: any. */
-struct writer_counts {
-    uint64_t running, tokens;
-};
-struct writer_counts writer_counts(const struct writer *writer);
+/* The tokens drawn since the start. Thread: any. */
+uint64_t writer_tokens(const struct writer *writer);
 
 /* Ends all texts between two steps, and joins the thread. It does not free batches that were not taken. NULL is
  * allowed. */

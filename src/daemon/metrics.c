@@ -63,6 +63,7 @@ static const struct metric table[] = {
     {"sluice_batch_predicted_seconds_total", "What the same batches were predicted to take.", TYPE_COUNTER, QUEUE, OF_QUEUE(stats.predicted_ns), NS},
     {"sluice_batch_prediction_error_ratio", "How far off predictions are lately.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.cost_error)},
     {"sluice_batch_oldest_seconds", "How long the oldest batch has been computed; 0: none is.", TYPE_GAUGE, QUEUE, OF_QUEUE(oldest_batch_s)},
+    {"sluice_written_tokens_total", "Tokens that were drawn for texts, also for those that were cancelled.", TYPE_COUNTER, QUEUE, OF_QUEUE(written_tokens)},
 
     /* what this worker holds, and its state */
     {"sluice_held_requests", "Requests that are read and not ended.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.held)},

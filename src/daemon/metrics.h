@@ -21,6 +21,7 @@ struct queue_sample {
     struct queue_counters counters;
     double ready, connected;
     double oldest_batch_s;
+    uint64_t written_tokens;
     double unread[CLASS_COUNT], pending[CLASS_COUNT], oldest_s[CLASS_COUNT], wait_s[CLASS_COUNT], cap[CLASS_COUNT];
     double later, due, dead, paused, housekeeper;
     const char *paused_by, *paused_why;            /* "": not known */

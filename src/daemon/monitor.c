@@ -142,6 +142,7 @@ static struct queue_sample sample_queue(const struct consumer *consumer)
         .dead = known ? (double)look->dead : NAN,
     };
     sample.oldest_batch_s = oldest_batch_s(&sample.stats);
+    sample.written_tokens = consumer->writer ? writer_tokens(consumer->writer) : 0;
     sample.paused = sample.stats.paused;
     sample.paused_by = look->pause.by;
     sample.paused_why = look->pause.why;

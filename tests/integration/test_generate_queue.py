@@ -3,9 +3,11 @@
 
 import json
 import random
+import urllib.request
 
 from case import RedisCase
 from language_model import make_llama
+from ports import free_port
 
 LONG = 60000  # tokens of a text that takes many seconds
 
@@ -54,7 +56,8 @@ class GenerateQueue(RedisCase):
 
     def test_texts_are_those_of_the_command(self):
         directory = self.llama()
-        daemon = self.start_daemon(self.server, model=directory)
+        port, tokens = free_port(), 0
+        daemon = self.start_daemon(self.server, "--http", f"127.0.0.1:{port}", model=directory)
         chat = [{"role": "system", "content": "Be \"brief\"\n"}, {"role": "user", "content": "Hi <|im_end|> \u00e4"}]
         cases = [("Hello", {"max_tokens": 24}), ("Hello", {"max_tokens": 24, "temperature": "1", "seed": 5}), (chat, {"max_tokens": 12}),
                  ("Hello", {"max_tokens": 40, "temperature": "0.8", "seed": 9, "top_k": 20, "top_p": "0.9", "min_p": "0.01",
@@ -70,10 +73,14 @@ class GenerateQueue(RedisCase):
                                             "--queue", self.queue, *words, prompt)
                 self.assertEqual(submitted.returncode, 0, submitted.stderr)
                 self.assertEqual(json.loads(submitted.stdout)["text"], lines["text"])
+                tokens += lines["completion_tokens"]
             named = {"prompt": prompt} if isinstance(prompt, str) else {"messages": json.dumps(prompt)}
             reply = self.reply(self.send(**named, **{name: str(value) for name, value in wishes.items()}))
             self.assert_like(reply, lines)
             self.assertGreater(reply["ttft_ms"], 0)
+            tokens += reply["completion_tokens"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            self.assertIn(f'sluice_written_tokens_total{{queue="test"}} {tokens}\n', answer.read().decode())
         self.assertEqual(set(reply), {"status", "text", "entry", "done_at", "queued_ms", "finish_reason", "prompt_tokens",
                                       "completion_tokens", "ttft_ms", "compute_ms", "model", "revision", "engine"})
         self.assertEqual(reply["finish_reason"], "stop")
