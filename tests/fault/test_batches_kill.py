@@ -60,7 +60,7 @@ class BatchesKill(BatchesCase):
         found = self.end(batch)
         self.assertEqual(self.outputs(found), wanted)
         self.assertEqual([found["request_counts"][name] for name in ("completed", "failed")], [part.count(b"\n") for part in wanted])
-        self.wait_until(lambda: self.left() == [], lambda: str(self.left()))
+        self.wait_nothing_left()
         self.assertGreaterEqual(sum(kills.values()), scaled(6))
         print(kills)
 

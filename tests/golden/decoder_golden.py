@@ -159,8 +159,13 @@ def write_checkpoint(folder, m):
               "initializer_range": 0.02, "attention_dropout": 0.0,
               "hidden_activation" if is_gemma(m) else "hidden_act": "gelu_pytorch_tanh" if is_gemma(m) else "silu", **m["config"]}
     words = SPECIALS + [f"w{i}" for i in range(VOCABULARY - len(SPECIALS))]
-    for name, content in {"config.json": config, "tokenizer_config.json": {"tokenizer_class": "BertTokenizer"},
-                          "generation_config.json": {"eos_token_id": 2}, "tokenizer.json": tokenizer_json(words)}.items():
+    tokenizer, its_class = tokenizer_json(words), {"tokenizer_class": "BertTokenizer"}
+    if m["family"] == "qwen2":  # its class reads byte-level BPE only
+        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+        tokenizer, its_class = {**tokenizer, "normalizer": None, "pre_tokenizer": level, "decoder": level, "post_processor": None,
+                                "model": {"type": "BPE", "vocab": tokenizer["model"]["vocab"], "merges": []}}, {}
+    for name, content in {"config.json": config, "tokenizer_config.json": its_class, "generation_config.json": {"eos_token_id": 2},
+                          "tokenizer.json": tokenizer}.items():
         (folder / name).write_text(json.dumps(content))
     return {name: meaning(values, m["dtype"]) for name, values in stored.items()}
 

@@ -48,7 +48,7 @@ class Api(BatchesCase):
         self.assertGreater(counts[1], 0)
         times = [batch[name + "_at"] for name in ("created", "in_progress", "finalizing", "completed")]
         self.assertEqual(times, sorted(times))
-        self.assertEqual(self.left(), [])
+        self.wait_nothing_left()
         wanted = {"es_running": "0", "es_waiting": "0", "_lines_completed_total": str(counts[0]), "_lines_failed_total": str(counts[1])}
         self.wait_until(lambda: self.batch_metrics() == wanted, lambda: str(self.batch_metrics()))
         self.wait_empty(self.sender)
@@ -109,7 +109,7 @@ class Api(BatchesCase):
             batch = self.end(self.begin(content), "failed")
             self.assertEqual(batch["errors"]["data"][0]["code"], "invalid_file")
             self.assertIn(words, batch["errors"]["data"][0]["message"])
-        self.assertEqual(self.left(), [])
+        self.wait_nothing_left()
         batch = self.end(self.begin(b"{broken\n" + b"\xff\xfe\n" + one.encode()))
         self.assertEqual(batch["request_counts"], {"total": 3, "completed": 1, "failed": 2})
 
@@ -209,7 +209,7 @@ class Api(BatchesCase):
         self.wait_until(lambda: self.left() == ["batch_5.lock"], lambda: str(self.left()))
         self.assertEqual(sorted(os.listdir(files)), sorted([file, file + ".json", "file-5-output", "file-6", "file-7.part"]))
         os.close(lock)
-        self.wait_until(lambda: self.left() == [], lambda: str(self.left()))
+        self.wait_nothing_left()
 
     def test_an_upload_leaves_room(self):
         self.gateway.kill()
@@ -238,7 +238,7 @@ class Ends(BatchesCase):
         self.assertIsNotNone(ended["cancelling_at"])
         self.assertEqual(set(self.check_lines(ended, content)), {"batch_cancelled"})
         self.assertEqual(self.ask("POST", f"/v1/batches/{batch}/cancel").status, 400)
-        self.assertEqual(self.left(), [])
+        self.wait_nothing_left()
 
     def test_cancelled_before_its_file_was_found_to_be_broken(self):
         """It fails; nothing could give each of its requests a line."""
@@ -254,7 +254,7 @@ class Ends(BatchesCase):
         self.write(path + ".json", json.dumps({**made, "status": "validating", "failed_at": None, "errors": None}).encode())
         self.start_with_data()
         self.assertIn("ends early", self.end(batch, "failed")["errors"]["data"][0]["message"])
-        self.assertEqual(self.left(), [])
+        self.wait_nothing_left()
 
     def test_cancelled_while_its_answers_cannot_be_read(self):
         """It waits: taken for none, they would get an error, too."""
@@ -333,7 +333,7 @@ class Ends(BatchesCase):
         file = self.upload(content).json["id"]
         self.restart_gateway("/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 0; exec "$@"', "sh")
         self.assertEqual(self.create(file).status, 503)
-        self.assertEqual(self.left(), [])
+        self.wait_nothing_left()
         self.restart_gateway("/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 2000; exec "$@"', "sh")
         batch = self.create(file).json["id"]
         self.wait_until(lambda: self.look(batch)["errors"], lambda: str(self.look(batch)))

@@ -94,3 +94,7 @@ class BatchesCase(GatewayCase, BatchCase):
     def left(self):
         """The files of batches, without those of their objects."""
         return [name for name in os.listdir(os.path.join(self.data, "batches")) if not name.endswith(".json")]
+
+    def wait_nothing_left(self):
+        """Files of a batch go after its end is written."""
+        self.wait_until(lambda: self.left() == [], lambda: str(self.left()))
