@@ -9,7 +9,7 @@
 
 /* --- choosing the kind of bf16 product --- */
 
-enum { TRY_ROWS = 24, TRY_INPUTS = 256, TRY_RUNS = 8 };
+enum { TRY_ROWS = 24, TRY_INPUTS = 256, TRY_RUNS = 64 };
 
 enum gemm_kind gemm_bf16_kind(const struct instruction_set *set)
 {
