@@ -85,16 +85,11 @@ struct job {
 static enum status encode_prompt(const struct job *job, const char *text, size_t length, int32_t **ids, uint32_t *count,
                                  struct err *err)
 {
-    const struct tokenizer *tokenizer = job->model->tokenizer;
-    size_t bound = tokenizer_bound(tokenizer, length), most = job->model->max_tokens;
     bool truncated;
-    *ids = malloc((bound < most ? bound + 1 : most) * sizeof **ids);
-    if (!*ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for a prompt"); }
-    TRY(tokenizer_encode(tokenizer, text, length, (uint32_t)(bound < most ? bound : most), *ids, count, &truncated,
-                         err));
-    return truncated
-               ? err_set(err, STATUS_BAD_INPUT, "the prompt has more than the %zu tokens that the model takes", most)
-               : STATUS_OK;
+    TRY(model_encode_prompt(job->model, text, length, ids, count, &truncated, err));
+    return truncated ? err_set(err, STATUS_BAD_INPUT, "the prompt has more than the %u tokens that the model takes",
+                               job->model->max_tokens)
+                     : STATUS_OK;
 }
 
 static enum status encode_messages(const struct job *job, const cJSON *list, int32_t **ids, uint32_t *count,

@@ -315,6 +315,11 @@ MUST_CHECK enum status model_read_relative_bias(const struct model *model, uint3
 MUST_CHECK enum status model_encode(const struct model *model, const char *text, size_t length, uint32_t most,
                                     int32_t *ids, uint32_t *count, bool *truncated, struct err *err);
 
+/* Turns a prompt, which a language model goes on with, into at most max_tokens ids. Owns: the caller frees `*ids`,
+ * which is NULL after an error. Errors, Thread: as model_encode. */
+MUST_CHECK enum status model_encode_prompt(const struct model *model, const char *text, size_t length, int32_t **ids,
+                                           uint32_t *count, bool *truncated, struct err *err);
+
 /* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
 void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);
 

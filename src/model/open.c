@@ -585,6 +585,21 @@ enum status model_encode(const struct model *model, const char *text, size_t len
     return status;
 }
 
+enum status model_encode_prompt(const struct model *model, const char *text, size_t length, int32_t **ids,
+                                uint32_t *count, bool *truncated, struct err *err)
+{
+    size_t bound = tokenizer_bound(model->tokenizer, length), most = model->max_tokens;
+    uint32_t room = (uint32_t)(bound < most ? bound : most);
+    *ids = malloc(((size_t)room + 1) * sizeof **ids);
+    if (!*ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for a prompt"); }
+    enum status status = tokenizer_encode(model->tokenizer, text, length, room, *ids, count, truncated, err);
+    if (status != STATUS_OK) {
+        free(*ids);
+        *ids = NULL;
+    }
+    return status;
+}
+
 void model_close(struct model *model)
 {
     if (!model) { return; }

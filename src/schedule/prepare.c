@@ -186,19 +186,6 @@ static void put_rows(struct request *request, const struct model *model)
 
 /* --- the prompt of a text to write --- */
 
-static enum status encode_prompt(const struct row *row, const struct model *model, int32_t **ids, uint32_t *count,
-                                 struct err *err)
-{
-    size_t bound = tokenizer_bound(model->tokenizer, row->text_bytes), most = model->max_tokens;
-    uint32_t room = (uint32_t)(bound < most ? bound : most);
-    bool truncated;
-    *ids = malloc(room * sizeof **ids + 1);
-    if (!*ids) { return err_set(err, STATUS_NO_MEMORY, "no memory for its tokens"); }
-    TRY(tokenizer_encode(model->tokenizer, row->text, row->text_bytes, room, *ids, count, &truncated, err));
-    if (truncated) { *count = room + 1; }
-    return STATUS_OK;
-}
-
 /* A request without a seed draws by its name, so that it writes the same text whenever it is computed. */
 static void prepare_writing(struct request *request, const struct model *model)
 {
@@ -208,8 +195,9 @@ static void prepare_writing(struct request *request, const struct model *model)
     int32_t *ids = NULL;
     struct err err = {0};
     enum status status;
+    bool truncated; /* it then has as many tokens as the model takes, which are too many, too */
     if (!writing->messages) {
-        status = encode_prompt(row, model, &ids, &row->tokens, &err);
+        status = model_encode_prompt(model, row->text, row->text_bytes, &ids, &row->tokens, &truncated, &err);
     } else if (model->chat) {
         status = chat_encode_json(model->chat, model->tokenizer, row->text, row->text_bytes, &ids, &row->tokens, &err);
     } else {
