@@ -328,12 +328,18 @@ static const char *find_last(const char *text, size_t length, const char *part)
     return last;
 }
 
-static struct chat_message trim_lines(struct chat_message message)
+static struct chat_message skip_lines(struct chat_message message)
 {
     while (message.length > 0 && message.text[0] == '\n') {
         message.text++;
         message.length--;
     }
+    return message;
+}
+
+static struct chat_message trim_lines(struct chat_message message)
+{
+    message = skip_lines(message);
     while (message.length > 0 && message.text[message.length - 1] == '\n') { message.length--; }
     return message;
 }
@@ -356,18 +362,12 @@ static void put_thinking(const struct chat *chat, struct prompt *prompt, const s
         }
         text.length -= (size_t)(end - text.text);
         text.text = end;
-        while (text.length > 0 && text.text[0] == '\n') {
-            text.text++;
-            text.length--;
-        }
+        text = skip_lines(text);
     }
     thinking = trim_lines(thinking);
     buffer_format(&prompt->text, "%sassistant%s", chat->format->before_role, chat->format->after_role);
     if (after && (last || thinking.length > 0)) {
-        while (text.length > 0 && text.text[0] == '\n') {
-            text.text++;
-            text.length--;
-        }
+        text = skip_lines(text);
         buffer_string(&prompt->text, "<think>\n");
         put_message_text(prompt, thinking.text, thinking.length);
         buffer_string(&prompt->text, "\n</think>\n\n");

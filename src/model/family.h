@@ -126,8 +126,7 @@ struct family {
 MUST_CHECK enum status family_read_config(const char *directory, const char *name, struct model *model,
                                           struct err *err);
 
-/* True if DIRECTORY/config.json names the class of a language model, supported or not. Thread: one at a time (cJSON).
- */
+/* True if DIRECTORY/config.json names a language model's class, supported or not. Thread: one at a time (cJSON). */
 bool family_names_language_model(const char *directory);
 
 /* For `read`: marks layers as local by layer_types, if the file has it. `pattern` is the older field, by which they

@@ -1,11 +1,12 @@
 #include "redis/queue_names.h"
-#include "base/hex.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
+
+#include "base/hex.h"
 
 bool queue_name_is(const char *name, size_t length)
 {

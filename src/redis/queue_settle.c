@@ -70,8 +70,7 @@ static void add_fields(struct command *command, const struct request *request)
 }
 
 /* Returns whether lua/settle has nothing to look up but whether the entry is still pending: the reply key is the
- * request's alone, because its name is no usable `id`. An empty result, such as a text, would look like a staged one.
- */
+ * request's alone, because its name is no usable `id`. An empty text would look like a staged result. */
 static bool is_plain(const struct request *request)
 {
     const char *name = request->identity.name;

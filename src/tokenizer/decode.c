@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/json_tree.h"
 #include "base/utf8.h"
 #include "tokenizer/bpe.h"
@@ -318,14 +319,6 @@ static void flush_bytes(struct tokenizer_stream *stream, size_t at)
         }
     }
     held->length = 0;
-}
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
 }
 
 static void put_fallback(struct tokenizer_stream *stream, size_t at, const char *text, size_t length)

@@ -41,26 +41,26 @@ struct id_sink {
  * bytes, whatever the vocabulary says. */
 __attribute__((cold)) void placing_put(struct id_sink *sink, int32_t id, const char *bytes, size_t length, bool own);
 
-/* Appends an id, which stands for these bytes; one beyond the room is only counted. */
-static inline void id_sink_put(struct id_sink *sink, int32_t id, const char *bytes, size_t length)
+/* Appends an id, which stands for these bytes; one beyond the room is only counted. `own` as in placing_put. */
+static inline void id_sink_put_as(struct id_sink *sink, int32_t id, const char *bytes, size_t length, bool own)
 {
     if (sink->count < sink->room) {
         sink->ids[sink->count] = id;
     } else if (sink->placing) {
-        placing_put(sink, id, bytes, length, false);
+        placing_put(sink, id, bytes, length, own);
     }
     sink->count++;
+}
+
+static inline void id_sink_put(struct id_sink *sink, int32_t id, const char *bytes, size_t length)
+{
+    id_sink_put_as(sink, id, bytes, length, false);
 }
 
 /* The same for an added or unknown token. */
 static inline void id_sink_put_text(struct id_sink *sink, int32_t id, const char *bytes, size_t length)
 {
-    if (sink->count < sink->room) {
-        sink->ids[sink->count] = id;
-    } else if (sink->placing) {
-        placing_put(sink, id, bytes, length, true);
-    }
-    sink->count++;
+    id_sink_put_as(sink, id, bytes, length, true);
 }
 
 /* True if there were more ids than room: the caller can stop. */

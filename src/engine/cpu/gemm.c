@@ -112,7 +112,7 @@ struct moves {
 
 /* Chooses the few weights with the largest remainders, so that the rounding errors of an output add up to less than one
  * step. */
-static struct moves cancel_remainders(const float *from, uint32_t inputs, float inverse)
+static struct moves choose_moves(const float *from, uint32_t inputs, float inverse)
 {
     uint32_t bins[BINS + 1] = {0};
     float sum = 0;
@@ -171,7 +171,7 @@ static void pack_output(struct gemm_weight *weight, enum gemm_kind kind, uint32_
     if (kind == GEMM_INT16) { most = int16_most(inputs, largest, norm_of(from, inputs)); }
     float inverse = most / largest;
     struct moves moves = {0};
-    if (cancel) { moves = cancel_remainders(from, inputs, inverse); }
+    if (cancel) { moves = choose_moves(from, inputs, inverse); }
     weight->scaled.scale[o] = largest / most;
     size_t half = (size_t)o / INT8_PANEL * weight->steps * 2 + o % INT8_PANEL / 16;
     int8_t *to = weight->scaled.value + half * 16 * INT8_STEP + o % 16 * 4;
