@@ -77,7 +77,19 @@ uint32_t generator_running(const struct generator *generator)
     return steps_count(generator->steps);
 }
 
-static enum status check_prompt(const struct model *model, const struct generate_request *request, struct err *err)
+/* Errors: STATUS_BAD_INPUT (an id is no token of the model). */
+static enum status check_ids(const struct model *model, const int32_t *ids, uint32_t count, struct err *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || (uint32_t)ids[i] >= model->vocabulary) {
+            return err_set(err, STATUS_BAD_INPUT, "token id %d is not among the %u of the model", ids[i],
+                           model->vocabulary);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status check_request(const struct model *model, const struct generate_request *request, struct err *err)
 {
     if (request->prompt_tokens == 0) { return err_set(err, STATUS_BAD_INPUT, "the prompt has no tokens"); }
     if (request->prompt_tokens >= model->max_tokens) {
@@ -85,13 +97,13 @@ static enum status check_prompt(const struct model *model, const struct generate
                        "the prompt has %u tokens, and the model takes %u with those that it writes",
                        request->prompt_tokens, model->max_tokens);
     }
-    for (uint32_t i = 0; i < request->prompt_tokens; i++) {
-        if (request->prompt[i] < 0 || (uint32_t)request->prompt[i] >= model->vocabulary) {
-            return err_set(err, STATUS_BAD_INPUT, "token id %d is not among the %u of the model", request->prompt[i],
-                           model->vocabulary);
-        }
+    if (request->written_tokens > request->max_tokens ||
+        request->written_tokens > model->max_tokens - request->prompt_tokens) {
+        return err_set(err, STATUS_BAD_INPUT, "%u tokens are written, more than the text may have",
+                       request->written_tokens);
     }
-    return STATUS_OK;
+    TRY(check_ids(model, request->prompt, request->prompt_tokens, err));
+    return check_ids(model, request->written, request->written_tokens, err);
 }
 
 static enum status begin_generation(struct generator *generator, const struct generate_request *request,
@@ -106,7 +118,8 @@ static enum status begin_generation(struct generator *generator, const struct ge
     uint32_t most = sequence->prompt + sequence->max_tokens;
     sequence->ids = malloc(most * sizeof *sequence->ids);
     sequence->table.blocks = malloc(blocks_for(most) * sizeof *sequence->table.blocks);
-    if (!sequence->ids || !sequence->table.blocks) {
+    generation->ends = malloc(sequence->max_tokens * sizeof *generation->ends);
+    if (!sequence->ids || !sequence->table.blocks || !generation->ends) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %u tokens", most);
     }
     memcpy(sequence->ids, request->prompt, request->prompt_tokens * sizeof *sequence->ids);
@@ -122,30 +135,8 @@ static void free_generation(struct generation *generation)
     buffer_free(&generation->out.text);
     free(generation->sequence.ids);
     free(generation->sequence.table.blocks);
+    free(generation->ends);
     free(generation);
-}
-
-enum status generator_add(struct generator *generator, const struct generate_request *request, struct generation **out,
-                          struct err *err)
-{
-    *out = NULL;
-    TRY(check_prompt(generator->model, request, err));
-    struct generation *generation = calloc(1, sizeof *generation);
-    if (!generation) { return err_set(err, STATUS_NO_MEMORY, "no memory for a generation"); }
-    enum status status = begin_generation(generator, request, generation, err);
-    if (status == STATUS_OK) {
-        *out = generation;
-    } else {
-        free_generation(generation);
-    }
-    return status;
-}
-
-void generation_end(struct generator *generator, struct generation *generation)
-{
-    if (!generation) { return; }
-    if (generation->finish == FINISH_NONE) { steps_end(generator->steps, &generation->sequence, SEQUENCE_FAILED); }
-    free_generation(generation);
 }
 
 /* Ends a generation, whose text is then complete. */
@@ -173,6 +164,51 @@ static bool is_end(const struct model *model, int32_t id)
     return false;
 }
 
+/* Appends a token to the text, which may be complete then. */
+static void append_token(struct generator *generator, struct generation *generation, int32_t id)
+{
+    struct sequence *sequence = &generation->sequence;
+    steps_append(sequence, id);
+    if (is_end(generator->model, id)) {
+        finish_generation(generator, generation, FINISH_STOP);
+    } else {
+        tokenizer_stream_put(generation->stream, id, &generation->out.text);
+        text_out_check(&generation->out, false);
+        if (generation->out.stopped) {
+            finish_generation(generator, generation, FINISH_STOP);
+        } else if (sequence->count == sequence->prompt + sequence->max_tokens || !buffer_ok(&generation->out.text)) {
+            finish_generation(generator, generation, FINISH_LENGTH);
+        }
+    }
+    generation->ends[sequence->count - sequence->prompt - 1] = (uint32_t)generation->out.ready;
+}
+
+enum status generator_add(struct generator *generator, const struct generate_request *request, struct generation **out,
+                          struct err *err)
+{
+    *out = NULL;
+    TRY(check_request(generator->model, request, err));
+    struct generation *generation = calloc(1, sizeof *generation);
+    if (!generation) { return err_set(err, STATUS_NO_MEMORY, "no memory for a generation"); }
+    enum status status = begin_generation(generator, request, generation, err);
+    if (status != STATUS_OK) {
+        free_generation(generation);
+        return status;
+    }
+    for (uint32_t i = 0; i < request->written_tokens && generation->finish == FINISH_NONE; i++) {
+        append_token(generator, generation, request->written[i]);
+    }
+    *out = generation;
+    return STATUS_OK;
+}
+
+void generation_end(struct generator *generator, struct generation *generation)
+{
+    if (!generation) { return; }
+    if (generation->finish == FINISH_NONE) { steps_end(generator->steps, &generation->sequence, SEQUENCE_FAILED); }
+    free_generation(generation);
+}
+
 static void draw_token(struct generator *generator, struct generation *generation, float *logits)
 {
     struct sequence *sequence = &generation->sequence;
@@ -182,18 +218,7 @@ static void draw_token(struct generator *generator, struct generation *generatio
         finish_generation(generator, generation, FINISH_ERROR);
         return;
     }
-    steps_append(sequence, id);
-    if (is_end(generator->model, id)) {
-        finish_generation(generator, generation, FINISH_STOP);
-        return;
-    }
-    tokenizer_stream_put(generation->stream, id, &generation->out.text);
-    text_out_check(&generation->out, false);
-    if (generation->out.stopped) {
-        finish_generation(generator, generation, FINISH_STOP);
-    } else if (sequence->count == sequence->prompt + sequence->max_tokens || !buffer_ok(&generation->out.text)) {
-        finish_generation(generator, generation, FINISH_LENGTH);
-    }
+    append_token(generator, generation, id);
 }
 
 enum status generator_step(struct generator *generator, struct err *err)

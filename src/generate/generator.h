@@ -24,7 +24,10 @@ struct generator_options {
 struct generate_request {
     const int32_t *prompt; /* [prompt_tokens] ids, at least one */
     uint32_t prompt_tokens;
-    uint32_t max_tokens; /* the most tokens to write, at least 1; fewer if the model has too few positions */
+    const int32_t *written; /* [written_tokens] ids that an earlier run has written: the text goes on after them */
+    uint32_t written_tokens;
+    uint32_t max_tokens; /* the most tokens to write, with those of `written`, at least 1; fewer if the model has too
+                            few positions */
     struct sampling sampling;
     const char *const *stops; /* [stop_count], none empty; they must outlive the generation */
     unsigned stop_count;
@@ -47,6 +50,7 @@ const char *finish_reason_name(enum finish_reason reason);
 struct generation {
     struct sequence sequence; /* its ids from `prompt` up to `count` were written, with the one that ended the text */
     struct text_out out;      /* the text, without special tokens */
+    uint32_t *ends;           /* [tokens written]: the bytes of out.text that may be sent once that token is written */
     enum finish_reason finish;
     struct err err; /* if it is FINISH_ERROR */
     struct sampling sampling;
@@ -65,8 +69,8 @@ void generator_close(struct generator *generator);
 MUST_CHECK enum status generator_join(struct generator *generator, struct parallel_for *parallel, struct err *err);
 
 /* Begins a generation. Owns: the caller ends it with generation_end. Errors: STATUS_BAD_INPUT (the prompt is too long
- * for the model or, with max_tokens, for the pool; an id is no token), STATUS_UNSUPPORTED (as
- * tokenizer_decode), STATUS_NO_MEMORY. */
+ * for the model or, with max_tokens, for the pool; an id is no token; more tokens are written than it may have),
+ * STATUS_UNSUPPORTED (as tokenizer_decode), STATUS_NO_MEMORY. If the tokens written end the text, it is finished. */
 MUST_CHECK enum status generator_add(struct generator *generator, const struct generate_request *request,
                                      struct generation **out, struct err *err);
 

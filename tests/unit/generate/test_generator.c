@@ -114,6 +114,43 @@ TEST(a_stop_string_ends_a_text_before_it)
     letters_close(&letters);
 }
 
+/* A run that goes on after each number of the tokens of another one, as after the death of its worker. */
+TEST(a_text_goes_on_after_the_tokens_that_are_written)
+{
+    struct letters letters = letters_open(3);
+    struct generator *generator = letters_generator(&letters, plain);
+    struct generate_request request = request_of(30);
+    letters.model->end_id_count = 0;
+    struct generation *whole = must_add(generator, &request);
+    letters_run(generator);
+    uint32_t count, again_count;
+    const int32_t *ids = written(whole, &count);
+    assert_int_equal(whole->ends[count - 1], whole->out.text.length);
+    for (uint32_t had = 1; had <= count; had++) {
+        request.written = ids;
+        request.written_tokens = had;
+        struct generation *again = must_add(generator, &request);
+        assert_int_equal(again->finish != FINISH_NONE, had == count);
+        letters_run(generator);
+        const int32_t *again_ids = written(again, &again_count);
+        assert_int_equal(again->finish, whole->finish);
+        assert_int_equal(again_count, count);
+        assert_memory_equal(again_ids, ids, count * sizeof *ids);
+        assert_memory_equal(again->ends, whole->ends, count * sizeof *whole->ends);
+        assert_int_equal(again->out.text.length, whole->out.text.length);
+        assert_memory_equal(again->out.text.data, whole->out.text.data, whole->out.text.length);
+        generation_end(generator, again);
+    }
+    struct generation *none;
+    struct err err;
+    request.max_tokens = count - 1;
+    assert_int_equal(generator_add(generator, &request, &none, &err), STATUS_BAD_INPUT);
+    assert_string_equal(err.message, "30 tokens are written, more than the text may have");
+    generation_end(generator, whole);
+    generator_close(generator);
+    letters_close(&letters);
+}
+
 TEST(a_prompt_that_cannot_run_fails_alone)
 {
     struct letters letters = letters_open(4);
