@@ -2,24 +2,25 @@
 -- Cancels a request by its name, wherever it is (in its stream, read or unread, or parked), and ends the entry that asked for it.
 --
 -- KEYS  1 stream of the cancel entry, a class's or `control`, 2 trouble, 3 later, 4 later:data, 5 meta, 6 stream of the target,
---       7 reply:<id> of the target, 8 its wake:<id> or its results:<name>
+--       7 reply:<id> of the target, 8 its wake:<id> or its results:<name>, 9 its stream of tokens, 10 the record of its tokens
 -- ARGV  1 consumer, 2 id of the cancel entry, 3 name of the target, 4 <id> as it is in KEYS 7, 5 ttl in ms of the reply
 --       unless the target says another, 6 what KEYS 8 is for: 0 nothing, 1 a wake token, s the results stream,
---       7 its <name>, '' for none
+--       7 its <name>, '' for none, 8 the <name> of KEYS 9, '' for none
 -- Returns { code, ... }
 --       { 1 }   cancelled: the reply says so, and a worker that computes it now finds the gate closed
 --       { 0 }   nothing to cancel: finished, unknown, not a request, or not the one that is meant; the cancel entry is removed
 --               all the same
 --       { 2 }   late: the cancel entry is no longer pending, or gone from `control`; nothing was changed
---       { -5, id, notify, results name }  the target's reply has other keys: call again with these; nothing was changed
--- The first call guesses: <id> = the target's name, notify 0.
+--       { -5, id, notify, results name, name of the stream of tokens }  the target has other keys: call again with these;
+--               nothing was changed
+-- The first call guesses: <id> = the target's name, notify 0, no stream of tokens.
 -- May not: write before the gate (is the cancel entry pending?), or remove before the reply is written; end an entry that is
 -- not a request under its own name (a retry's new entry id is not a name; a cancel entry has no reply); report "nothing" when
 -- it could not look everywhere (later:data or trouble of a wrong type: the cancel stays pending).
 
 -- include lib/call.lua
 
-local stream, trouble, later, data, meta, home, reply, other = unpack(KEYS)
+local stream, trouble, later, data, meta, home, reply, other, tokens, record = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TTL_MAX_S, RESULTS_LENGTH, DAY_MS, WAKES = 604800, 100000, 86400000, 16
 local rep, HEX = string.rep, '[%da-f]'
@@ -37,6 +38,8 @@ local function side(result)
   if type(result) == 'table' and result.err then return nil end
   return result
 end
+
+-- include lib/tokens.lua
 
 local function carrier_of(known)
   return known and string.match(known, '^%d+ %d+ (%S+)')
@@ -75,8 +78,8 @@ local function find()
   if known == nil then call('HGET', trouble, name) end
 end
 
--- Returns the reply id, the kind of notice and the results stream that the target asks for; if the request has an error there,
--- it is answered under its name, without a notice.
+-- Returns the reply id, the kind of notice, the results stream and the stream of tokens that the target asks for; if the request
+-- has an error there, it is answered under its name, without a notice.
 local function wishes(target)
   local id, notify, results = target.id, '0', ''
   local prefix, ms = string.match(id or '', '^(%l*:?)(%d+)%-%d+$') -- the form of a name
@@ -84,7 +87,8 @@ local function wishes(target)
   local wanted = string.match(target.notify or '', '^stream:([%l%d_.%-]+)$')
   if target.notify == '1' then notify = '1' end
   if wanted and #wanted <= 64 then notify, results = 's', wanted end
-  return id, notify, results
+  local text = string.match(target.stream or '', '^[%l%d_.%-]+$') or ''
+  return id, notify, results, #text <= 64 and text or ''
 end
 
 -- As in src/schedule/fields.c, from W3C Trace Context.
@@ -118,11 +122,12 @@ end
 local ECHOES = {{'meta', 4096, is_utf8}, {'tenant', 64, function(text) return string.find(text, '^[%w._:%-]+$') end},
                 {'traceparent', 256, is_traceparent}, {'tracestate', 512, is_tracestate}}
 
+-- Returns `info` and the ttl.
 local function write_reply(target, seen)
   local before = try('HGET', reply, 'info')
   if type(before) == 'table' and not string.find(before.err, '^WRONGTYPE') then error(before) end
   local owner, first_at = info_owner(type(before) == 'string' and before or '')
-  if owner and newer(owner, name, seen_at(owner, first_at), seen) then return end
+  if owner and newer(owner, name, seen_at(owner, first_at), seen) then return '{"entry":"' .. name .. '"}', default_ttl end
   local seconds = string.match(target.ttl or '', '^%d+$') and tonumber(target.ttl) or 0
   local ttl = seconds >= 1 and seconds <= TTL_MAX_S and seconds * 1000 or default_ttl
   local info = '{"entry":"' .. name .. (seen and '","first_at":' .. seen .. ',"done_at":' or '","done_at":') .. done_at
@@ -136,10 +141,11 @@ local function write_reply(target, seen)
       info = info .. ',"' .. field .. '":' .. cjson.encode(value)
     end
   end
+  info = info .. '}'
   call('DEL', reply)
-  call('HSET', reply, 'status', 'cancelled', 'info', info .. '}')
+  call('HSET', reply, 'status', 'cancelled', 'info', info)
   call('PEXPIRE', reply, ttl)
-  return ttl
+  return info, ttl
 end
 
 local function tell(notify, ttl)
@@ -181,15 +187,20 @@ end
 local target, carrier, first = find()
 local code = 0
 if target and not target.cancel and is_meant(target) then
-  local id, notify, results = wishes(target)
-  if id ~= given_id or notify ~= ARGV[6] or results ~= ARGV[7] then return {-5, id, notify, results} end
-  local ttl = write_reply(target, seen_at(name, first))
-  tell(notify, ttl or default_ttl)
+  local id, notify, results, text = wishes(target)
+  if id ~= given_id or notify ~= ARGV[6] or results ~= ARGV[7] or text ~= ARGV[8] then return {-5, id, notify, results, text} end
+  local info, ttl = write_reply(target, seen_at(name, first))
+  tell(notify, ttl)
+  if text ~= '' then
+    add_tokens(tokens, 'entry', name, 'id', id, 'status', 'cancelled', 'info', info)
+    keep_tokens(tokens, ttl)
+  end
   if carrier then
     keep_account(home, {carrier})
     call('XDEL', home, carrier)
     call('XACK', home, 'sluice', carrier)
   end
+  if text ~= '' then side(try('DEL', record)) end
   side(try('ZREM', later, name))
   side(try('HDEL', data, name))
   code = 1

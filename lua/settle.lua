@@ -2,7 +2,8 @@
 -- Ends requests: writes each reply and takes its entry out of the stream, in one step.
 --
 -- KEYS  1 stream, 2 trouble, 3 dead, 4 meta, then the reply key of each entry, then for each entry its wake key or its
---       results:<name> if it notifies, and its stage key if its reply is staged
+--       results:<name> if it notifies, its stage key if its reply is staged, and its stream of tokens and the record of the
+--       tokens sent if it has one
 -- ARGV  1 consumer, 2 the members of `info` that all results share, each after a comma, 3 number of entries, 4 the lowest and
 --       5 the highest of their ids, 6 how many of their vectors go into another hash, too, for each of these: number of the
 --       entry from 1 on, key, field. The key is none of KEYS: where the worker has no right to it, Redis would refuse the whole
@@ -15,12 +16,14 @@
 --       Then for each of the others:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
+--         tokens (those of the text, all of which must be on the record; - whatever is there; '' no stream of tokens),
 --         unix ms of the first submission (0: the name's), ms since the compute began, the other members of its `info`, each
 --         after a comma, n, and n strings: field, value, ... (the result, or code and message)
 --         n is 0 if the result is staged: the caller has written it to a hash, beside the status, in the same transaction, and
 --         deletes it there after this call if it has not become the reply. A large vector bypasses the script, because Lua
 --         hashes every byte of an argument
---       kind  done   a vector, from any worker that has one: it is the same vector
+--       kind  done   a vector, from any worker that has one: it is the same vector. Of a text that goes to a stream of tokens,
+--                    only the owner's
 --             error  refused before it started, by any holder
 --             fail   failed after the start: only the entry's owner may say so
 --             dead   like fail, and a dead letter is kept
@@ -30,10 +33,11 @@
 --        2  acknowledged, but the reply of a newer entry with the same id stands
 --        0  late: no longer pending, because another worker was first or the group is a new one; or the id is ahead of the
 --           clock and another consumer owns it
---       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone)
+--       -1  not allowed: another consumer owns it (fail, dead, a stream of tokens), or the message is there after all (gone)
 --           With 0 and -1 nothing was changed, except that a run alone of the caller is taken off the record, because it
 --           crashed no worker
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
+--       -9  not all of its tokens are on the record; nothing was changed
 --       side keys skipped for their type; dead letters trimmed
 -- May not: touch anything before the gate (is this id pending?) has been read, remove anything before all else is written, or
 -- fail because of a side key. Scripts do not roll back, so an error in the middle must leave the entries pending; then the call
@@ -63,6 +67,8 @@ local function side(result)
   skipped = skipped + 1
   return nil
 end
+
+-- include lib/tokens.lua
 
 local PREFIX = prefix_of(stream)
 
@@ -162,7 +168,7 @@ local function write_into(at, vector)
   return ',"into_error":' .. cjson.encode((string.gsub(written.err, '[\128-\255]', '?')))
 end
 
--- `info` begins with what info_owner (lib/names) reads again.
+-- Returns `info`, which begins with what info_owner (lib/names) reads again.
 local function write_reply(fresh, stage, key, kind, id, name, ttl, since, info, first, last, seen, into)
   if stage then call('RENAME', stage, key) end
   local head = '{"entry":"' .. name .. (seen and '","first_at":' .. seen .. ',"done_at":' or '","done_at":') .. done_at
@@ -182,6 +188,7 @@ local function write_reply(fresh, stage, key, kind, id, name, ttl, since, info, 
     call('HSET', key, 'status', kind == 'done' and kind or 'error', 'info', info, unpack(ARGV, first, last))
   end
   call('PEXPIRE', key, ttl)
+  return info
 end
 
 -- Takes the names of finished entries off the record, except a name that another entry carries.
@@ -199,7 +206,7 @@ local pending = call('XPENDING', stream, 'sluice', ARGV[4], ARGV[5], 2 * count, 
 local ours = {}
 
 -- Returns the code that says why this entry may not be settled, nil if it may.
-local function refusal(id, kind, name, claims)
+local function refusal(id, kind, name, claims, streams)
   local mine = ours[id]
   if not mine then
     local held = call('XPENDING', stream, 'sluice', id, id, '1')[1]
@@ -212,14 +219,20 @@ local function refusal(id, kind, name, claims)
   -- Ahead of the clock it may be another entry: lua/mend moves those, and then a producer may use their ids again.
   if not mine and kind ~= 'gone' and is_beyond(id) then return 0 end
   if claims and not carries(id, name) then return -3 end
-  if (kind == 'fail' or kind == 'dead') and not mine then
+  if (kind == 'fail' or kind == 'dead' or kind == 'done' and streams) and not mine then
     uncharge(id, name, consumer)
     return -1
   end
   if kind == 'gone' and call('XRANGE', stream, id, id)[1] then return -1 end
 end
 
-local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
+-- Returns whether a record cannot be used, or has so many tokens.
+local function has_sent(record, tokens)
+  local sent = side(try('STRLEN', record))
+  return not sent or sent == 4 * tokens
+end
+
+local results, finished, names, wakes, tellings, ends = {}, {}, {}, {}, {}, {}
 local argument, extra, into = 7 + 3 * ARGV[6], 4 + count, {}
 for at = 7, argument - 1, 3 do into[tonumber(ARGV[at])] = at + 1 end
 local plain, plain_ttl, plain_field, runs = tonumber(ARGV[argument]), ARGV[argument + 1], ARGV[argument + 2], argument + 3
@@ -261,9 +274,9 @@ if plain < count then
 end
 for entry = plain + 1, count do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
-  local notify, info, first = ARGV[argument + 4], ARGV[argument + 8], argument + 10
-  local last = argument + 9 + ARGV[argument + 9]
-  local reply, other, stage = KEYS[4 + entry], nil, nil
+  local notify, tokens, info, first = ARGV[argument + 4], ARGV[argument + 6], ARGV[argument + 9], argument + 11
+  local last = argument + 10 + ARGV[argument + 10]
+  local reply, other, stage, streams = KEYS[4 + entry], nil, nil, nil
   if notify ~= '0' then
     extra = extra + 1
     other = KEYS[extra]
@@ -272,7 +285,12 @@ for entry = plain + 1, count do
     extra = extra + 1
     stage = KEYS[extra]
   end
-  local result = refusal(id, kind, name, ARGV[argument + 5] == '1')
+  if tokens ~= '' then
+    streams = extra + 1
+    extra = extra + 2
+  end
+  local result = refusal(id, kind, name, ARGV[argument + 5] == '1', streams)
+  if not result and streams and tokens ~= '-' and not has_sent(KEYS[streams + 1], tokens) then result = -9 end
   if not result then
     local fresh = none_there and not written[reply]
     local before = not fresh and try('HGET', reply, 'info')
@@ -283,22 +301,27 @@ for entry = plain + 1, count do
     elseif before then
       owner, first_at = info_owner(before)
     end
-    local seen = seen_at(name, ARGV[argument + 6])
+    local seen = seen_at(name, ARGV[argument + 7])
     if owner and newer(owner, name, seen_at(owner, first_at), seen) then
-      result = 2
+      result, info = 2, '{"entry":"' .. name .. '"' .. info .. '}'
     else
       result = 1
       if kind ~= 'gone' or owner ~= name then -- a gone message whose reply is there was finished: the reply stays
-        write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], info, first, last, seen,
-          into[entry])
+        info = write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 7] + ARGV[argument + 8], info, first, last,
+          seen, into[entry])
+      else
+        streams = nil -- its end was sent, too
       end
     end
   end
   if result > 0 then
     finished[#finished + 1], names[#names + 1] = id, name
     if notify == '1' then wakes[#wakes + 1] = {other, name, ttl} end
-    if notify == 's' then
-      tellings[#tellings + 1] = {other, id_of(reply), kind == 'done' and kind or 'error', name}
+    local status = kind == 'done' and kind or 'error'
+    if notify == 's' then tellings[#tellings + 1] = {other, id_of(reply), status, name} end
+    if streams then
+      ends[#ends + 1] = {KEYS[streams], KEYS[streams + 1], ttl, {'entry', name, 'id', id_of(reply), 'status', status, 'info', info}}
+      for i = first, kind == 'done' and first - 1 or last do table.insert(ends[#ends][4], ARGV[i]) end
     end
   end
   results[entry] = result
@@ -317,6 +340,10 @@ for _, telling in ipairs(tellings) do
   if added then told[telling[1]] = true end
 end
 for results_stream in pairs(told) do side(try('PEXPIRE', results_stream, DAY_MS)) end
+for _, text in ipairs(ends) do
+  add_tokens(text[1], unpack(text[4]))
+  keep_tokens(text[1], text[3])
+end
 
 -- Removes the runs from the beginning of the stream, one after the other, as long as each begins it. Returns how many finished
 -- entries were in them. XDEL looks for each entry from the beginning of its node, XTRIM drops whole nodes. It drops all that is
@@ -348,6 +375,7 @@ if #finished > 0 then
     for i = #finished - #names, 1, -1 do table.insert(names, 1, PREFIX .. finished[i]) end -- the plain ones
     forget(finished, names)
   end
+  for _, text in ipairs(ends) do side(try('DEL', text[2])) end -- not before: a repeated call looks at the record
 end
 results[#results + 1] = skipped
 results[#results + 1] = trimmed

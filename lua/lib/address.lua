@@ -1,8 +1,8 @@
 -- Finds where the answer to a request goes, without the rest of the request.
 
-local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$',
-                 tracestate = '^[ -~]+$'}
-local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256, tracestate = 512}
+local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', stream = '^[%l%d_.%-]+$', ttl = '^%d+$',
+                 tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$', tracestate = '^[ -~]+$'}
+local ADDRESS_MOST = {id = 128, notify = 71, stream = 64, ttl = 6, tenant = 64, traceparent = 256, tracestate = 512}
 
 -- Keeps the well-formed fields that say where the answer goes. `name` is the name under which the request came back, if it did.
 local function address_of(fields, name)

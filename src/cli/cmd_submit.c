@@ -1,4 +1,5 @@
-/* Enqueues texts with pipelined XADDs; with --wait it also prints their replies, in the order of the texts. */
+/* Enqueues texts with pipelined XADDs; with --wait it also prints their replies, in the order of the texts; with
+ * --stream it prints each text as it is written, before it sends the next request. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include "config/setting.h"
 #include "operator/answers.h"
 #include "redis/client.h"
+#include "redis/queue_names.h"
 #include "schedule/encodings.h"
 
 /* The command's own options. */
@@ -30,7 +32,7 @@ struct submit_options {
     int class;    /* enum request_class */
     int task;     /* enum request_task */
     int64_t ttl, timeout_s, max_attempts, top_n;
-    bool wait, inputs, raw;
+    bool wait, stream, inputs, raw;
 };
 
 enum { WORDS_MAX = 64, TEXT_MAX_BYTES = 1 << 28 };
@@ -46,7 +48,7 @@ static const struct setting own_settings[] = {
     {OWN(input), .type = SETTING_TEXT, .value = "FILE", .help = "texts, one per line; - is standard input"},
     {OWN(wait), .type = SETTING_SWITCH, .fallback = "false", .help = "wait, and print replies instead of ids"},
     {OWN(timeout_s), .type = SETTING_INTEGER, .fallback = "60", .least = 1, .most = 86400, .value = "N",
-        .help = "longest wait for each reply"},
+        .help = "longest wait for each reply; with --stream, for the next tokens"},
     {OWN(id), .type = SETTING_TEXT, .value = "ID", .help = "the request's id (only with one text)",
         .accepts = is_id, .expects = "1 to 128 printable ASCII characters, and not what Redis calls an entry"},
     {OWN(encoding), .type = SETTING_CHOICE, .fallback = "default", .choices = encoding_words, .help = "of the reply in Redis"},
@@ -67,6 +69,7 @@ static const struct setting own_settings[] = {
     {OWN(min_p), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: draw from tokens at least this share as likely as the likeliest"},
     {OWN(repetition_penalty), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: above 1: tokens that are in the text already become less likely"},
     {OWN(stop), .type = SETTING_TEXT, .value = "TEXT", .help = "generate: end the text before this one"},
+    {OWN(stream), .type = SETTING_SWITCH, .fallback = "false", .help = "generate: print each text as it is written, then send the next request"},
     {OWN(delay), .type = SETTING_TEXT, .value = "SPAN", .help = "not before so long from now: 500ms, 90s, 2h, 7d",
         .accepts = duration_is, .expects = DURATION_EXPECTS},
     {OWN(expires_in), .type = SETTING_TEXT, .value = "SPAN", .help = "answered `expired` when it has not started by then",
@@ -158,8 +161,9 @@ struct submission {
     struct session session;
     char names[PIPELINE][REQUEST_NAME_MAX];
     unsigned sent, failed;
-    struct buffer inputs; /* if all texts are one request: the JSON array so far */
-    bool looked;          /* look_for_workers was called */
+    char stream[40], seen[ENTRY_ID_TEXT]; /* --stream: the stream of tokens, and its last entry that was read */
+    struct buffer inputs;                 /* if all texts are one request: the JSON array so far */
+    bool looked;                          /* look_for_workers was called */
 };
 
 /* Sends the XADD of one request; `name` is `text`, `prompt` or `inputs`. The answer is the entry's id. Errors: as
@@ -175,6 +179,7 @@ static enum status submit_send(const struct submission *submission, const char *
     add_word(&words, name, strlen(name));
     add_word(&words, value, length);
     option_fields(submission->own, &words, &numbers);
+    if (submission->own->stream) { add_field(&words, "stream", submission->stream); }
     return client_send(submission->session.client, words.count, words.bytes, words.lengths, 0, err);
 }
 
@@ -190,7 +195,7 @@ static enum status receive_id(struct submission *submission, char name[REQUEST_N
     TRY(client_receive(submission->session.client, &answer, err));
     if (!answer->bytes) { return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id"); }
     snprintf(name, REQUEST_NAME_MAX, "%s%s", class_prefixes[submission->own->class], answer->bytes);
-    if (!submission->own->wait) { puts(reply_id(submission, name)); }
+    if (!submission->own->wait && !submission->own->stream) { puts(reply_id(submission, name)); }
     return STATUS_OK;
 }
 
@@ -260,7 +265,73 @@ static enum status wait_reply(struct submission *submission, const char *name, s
     return print_reply(id, reply, err);
 }
 
-/* Receives the ids of all requests sent, and with --wait the replies. */
+/* Prints what an entry of the stream of tokens adds to a request's text. An index that was there before is skipped:
+ * Redis had lost its last writes. `*ended`: it is the last one. */
+static void print_tokens(struct submission *submission, const char *name, const struct resp_value *fields,
+                         uint64_t *next, bool *ended)
+{
+    const struct resp_value *entry = resp_field(fields, "entry"), *text = resp_field(fields, "text");
+    const struct resp_value *index = resp_field(fields, "index"), *tokens = resp_field(fields, "tokens");
+    const struct resp_value *end = resp_field(fields, "status");
+    uint64_t at, count;
+    if (!entry || !resp_equals(entry, name)) { return; }
+    if (end) {
+        *ended = true;
+        puts("");
+        if (resp_equals(end, "done")) { return; }
+        const struct resp_value *code = resp_field(fields, "code"), *message = resp_field(fields, "message");
+        fprintf(stderr, "sluice submit: %s: %s%s%s\n", name, code ? code->bytes : end->bytes, message ? ": " : "",
+                message ? message->bytes : "");
+        submission->failed++;
+    } else if (text && index && tokens && decimal_parse(index->bytes, index->length, &at) &&
+               decimal_parse(tokens->bytes, tokens->length, &count) && at >= *next) {
+        *next = at + count;
+        fwrite(text->bytes, 1, text->length, stdout);
+    }
+    fflush(stdout);
+}
+
+/* Prints the entries of an answer to XREAD that belong to a request. */
+static void print_entries(struct submission *submission, const char *name, const struct resp_value *answer,
+                          uint64_t *next, bool *ended)
+{
+    const struct resp_value *stream = answer->type == RESP_ARRAY && answer->count == 1 ? &answer->items[0] : NULL;
+    const struct resp_value *entries = stream && stream->count == 2 ? &stream->items[1] : NULL;
+    for (size_t i = 0; entries && i < entries->count && !*ended; i++) {
+        struct entry_id id;
+        if (entries->items[i].count != 2 || !resp_entry_id(&entries->items[i].items[0], &id)) { continue; }
+        entry_id_format(id, submission->seen);
+        print_tokens(submission, name, &entries->items[i].items[1], next, ended);
+    }
+}
+
+/* Prints a request's text as it is written. */
+static enum status follow_text(struct submission *submission, const char *name, struct err *err)
+{
+    char key[SESSION_KEY], block[24];
+    uint64_t next = 0, timeout_ms = (uint64_t)submission->own->timeout_s * 1000, waited_ms = 0;
+    bool ended = false;
+    session_key(&submission->session, "tokens:", submission->stream, key);
+    while (!ended && waited_ms < timeout_ms) {
+        uint64_t wait_ms = timeout_ms - waited_ms < PATIENCE_MS ? timeout_ms - waited_ms : PATIENCE_MS;
+        snprintf(block, sizeof block, "%llu", (unsigned long long)wait_ms);
+        const char *const read[] = {"XREAD", "BLOCK", block, "STREAMS", key, submission->seen};
+        const struct resp_value *answer;
+        TRY(client_send(submission->session.client, 6, read, NULL, (uint32_t)wait_ms, err));
+        TRY(client_receive(submission->session.client, &answer, err));
+        waited_ms = answer->type == RESP_ARRAY ? 0 : waited_ms + wait_ms;
+        print_entries(submission, name, answer, &next, &ended);
+        if (waited_ms > 0 && !submission->looked) { look_for_workers(submission, name); }
+    }
+    if (ended) { return STATUS_OK; }
+    return err_set(
+        err, STATUS_TIMEOUT,
+        "no more of the text of %s within %lld s; is a daemon running on queue %s, neither quiet nor paused? "
+        "(sluice get %s asks for its reply)",
+        name, (long long)submission->own->timeout_s, submission->session.queue, reply_id(submission, name));
+}
+
+/* Receives the ids of all requests sent, and with --wait the replies, with --stream the texts. */
 static enum status flush_submission(struct submission *submission, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -269,6 +340,9 @@ static enum status flush_submission(struct submission *submission, struct err *e
     }
     for (unsigned i = 0; submission->own->wait && i < submission->sent && status == STATUS_OK; i++) {
         status = wait_reply(submission, submission->names[i], err);
+    }
+    for (unsigned i = 0; submission->own->stream && i < submission->sent && status == STATUS_OK; i++) {
+        status = follow_text(submission, submission->names[i], err);
     }
     submission->sent = 0;
     return status;
@@ -295,7 +369,9 @@ static enum status submit_text(struct submission *submission, const char *text, 
     }
     const char *name = submission->own->task == TASK_GENERATE ? "prompt" : "text";
     enum status status = submit_send(submission, name, text, length, err);
-    if (status == STATUS_OK && ++submission->sent == PIPELINE) { status = flush_submission(submission, err); }
+    if (status == STATUS_OK && ++submission->sent == (submission->own->stream ? 1 : PIPELINE)) {
+        status = flush_submission(submission, err);
+    }
     return status;
 }
 
@@ -347,6 +423,8 @@ static int check_usage(const struct invocation *invocation)
         problem = "texts and --input were both given; which one?";
     } else if (own->wait && own->results) {
         problem = "--wait needs the wake token, so --results cannot be told too";
+    } else if (own->wait && own->stream) {
+        problem = "--wait and --stream were both given; print replies, or texts as they are written?";
     } else if (own->id && invocation->operand_count > 1 && !is_one(own)) {
         problem = "--id names one request, but there are several texts";
     }
@@ -357,9 +435,10 @@ static int check_usage(const struct invocation *invocation)
 static int run_submit(struct invocation *invocation)
 {
     struct err err = {0};
-    struct submission submission = {.own = invocation->own};
+    struct submission submission = {.own = invocation->own, .stream = "submit-", .seen = "0-0"};
     if (check_usage(invocation) != EX_OK || !invocation_is_one(invocation)) { return EX_USAGE; }
     enum status status = invocation_connect(&submission.session, invocation, &err);
+    queue_put_random(submission.stream + strlen(submission.stream), 8);
     if (status == STATUS_OK) {
         invocation_warn_unused(&submission.session, invocation);
         status = submit_all(&submission, invocation, &err);
@@ -377,7 +456,8 @@ const struct subcommand command_submit = {
     .summary = "Enqueue texts and print their ids, or with --wait their replies",
     .explanation =
         "Each TEXT is a request (with --inputs, all of them are one); without one, each line of --input or of\n"
-        "standard input is. With --wait each reply is a line of JSON; exit 65 when one of them is an error.",
+        "standard input is. With --wait each reply is a line of JSON; exit 65 when one of them is an error, also with "
+        "--stream.",
     OWN_OPTIONS(own_settings, struct submit_options),
     .run = run_submit,
 };

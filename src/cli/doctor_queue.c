@@ -251,7 +251,7 @@ static bool check_stray(struct doctor *doctor, const struct resp_value *key, boo
     const char *name;
     size_t length = queues_find_name(key, &name), size;
     if (length > 0 && !is_unserved(doctor, key, name, length, configs, count)) { return false; }
-    if (length == 0 && strstr(key->bytes, "}:results:")) { return false; }
+    if (length == 0 && (strstr(key->bytes, "}:results:") || strstr(key->bytes, "}:tokens:"))) { return false; }
     char *shown = NULL;
     FILE *to = named ? open_memstream(&shown, &size) : NULL;
     if (!to) { return true; }

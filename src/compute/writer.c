@@ -55,27 +55,6 @@ static void finish_batch(struct thread_slot *slot, struct batch *batch, enum sta
     thread_pool_finish(slot, batch);
 }
 
-static void begin_text(struct writer *writer, struct thread_slot *slot, struct batch *batch)
-{
-    const struct row *row = batch->rows[0];
-    struct writing *writing = row->request->writing;
-    struct generate_request request = {.prompt = row->ids,
-                                       .prompt_tokens = row->tokens,
-                                       .max_tokens = writing->max_tokens,
-                                       .sampling = writing->sampling,
-                                       .stops = writing->stops,
-                                       .stop_count = writing->stops[0] != NULL,
-                                       .inside = !writing->messages};
-    struct text text = {.batch = batch, .prompt_tokens = row->tokens};
-    batch->started_ns = clock_now_ns();
-    enum status status = generator_add(writer->generator, &request, &text.generation, &batch->err);
-    if (status != STATUS_OK) {
-        finish_batch(slot, batch, status);
-        return;
-    }
-    writer->texts[writer->count++] = text;
-}
-
 /* Moves the text into its request. */
 static enum status keep_text(struct text *text)
 {
@@ -103,6 +82,48 @@ static void end_text(struct writer *writer, struct thread_slot *slot, unsigned a
     finish_batch(slot, text.batch, status);
 }
 
+/* Puts the tokens of a text into its stream, if it has one, and ends the text if it is complete. */
+static void stream_text(struct writer *writer, struct thread_slot *slot, unsigned at)
+{
+    struct text *text = &writer->texts[at];
+    const struct generation *generation = text->generation;
+    struct token_stream *stream = text->batch->rows[0]->request->writing->stream;
+    enum status status = STATUS_OK;
+    if (stream) {
+        status = token_stream_put(stream, generation->sequence.ids + text->prompt_tokens, generation->ends,
+                                  text->tokens, generation->out.text.data, &text->batch->err);
+    }
+    if (status != STATUS_OK || generation->finish != FINISH_NONE) { end_text(writer, slot, at, status); }
+}
+
+static void begin_text(struct writer *writer, struct thread_slot *slot, struct batch *batch)
+{
+    const struct row *row = batch->rows[0];
+    struct writing *writing = row->request->writing;
+    struct generate_request request = {.prompt = row->ids,
+                                       .prompt_tokens = row->tokens,
+                                       .max_tokens = writing->max_tokens,
+                                       .sampling = writing->sampling,
+                                       .stops = writing->stops,
+                                       .stop_count = writing->stops[0] != NULL,
+                                       .inside = !writing->messages};
+    struct text *text = &writer->texts[writer->count];
+    *text = (struct text){.batch = batch, .prompt_tokens = row->tokens};
+    batch->started_ns = clock_now_ns();
+    if (writing->stream) { request.written_tokens = token_stream_written(writing->stream, &request.written); }
+    enum status status = generator_add(writer->generator, &request, &text->generation, &batch->err);
+    if (status != STATUS_OK) {
+        finish_batch(slot, batch, status);
+        return;
+    }
+    writer->count++;
+    text->tokens = text->generation->sequence.count - text->prompt_tokens;
+    if (text->tokens > 0) {
+        writing->first_ns = batch->started_ns;
+        stream_text(writer, slot, writer->count - 1);
+    }
+}
+
 /* Why a text goes on no longer, complete or not; STATUS_OK: it does. */
 static enum status look_at_text(const struct writer *writer, const struct text *text, uint64_t now_ns)
 {
@@ -124,7 +145,7 @@ static void take_step(struct writer *writer, struct thread_slot *slot)
         atomic_fetch_add_explicit(&writer->tokens, tokens - text->tokens, memory_order_relaxed);
         text->tokens = tokens;
         atomic_store_explicit(&text->batch->stepped_ns, now_ns, memory_order_relaxed);
-        if (text->generation->finish != FINISH_NONE) { end_text(writer, slot, at, STATUS_OK); }
+        stream_text(writer, slot, at);
     }
 }
 

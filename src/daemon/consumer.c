@@ -23,6 +23,18 @@ static void stop_consumer(struct consumer *self, enum status status, bool clean)
     self->deadline_ns = UINT64_MAX;
 }
 
+/* A text with a stream of tokens begins when Redis has said how much of it was sent before: on_text. */
+static void submit_text(struct consumer *self, struct batch *batch)
+{
+    if (batch->rows[0]->request->writing->stream) {
+        batch->watched_ns = 0;
+        queue_begin_text(self->queue, batch);
+    } else {
+        consumer_starts(self, batch);
+        writer_put(self->writer, batch);
+    }
+}
+
 static void execute_action(struct consumer *self, struct action *action)
 {
     switch (action->kind) {
@@ -34,8 +46,7 @@ static void execute_action(struct consumer *self, struct action *action)
         break;
     case ACTION_SUBMIT:
         if (self->writer) {
-            consumer_starts(self, action->batch);
-            writer_put(self->writer, action->batch);
+            submit_text(self, action->batch);
             break;
         }
         action->batch->watched_ns = 0; /* the time in which it waits for other queues does not count */
@@ -126,6 +137,14 @@ static void on_event(void *context, const struct event *event)
                  log_str("worker", queue_worker_name(self->queue)), log_int("entries", (int64_t)strays),
                  log_str("reason", "entries were pending in this worker's name that it did not hold"));
     }
+}
+
+static void on_text(void *context, struct batch *batch)
+{
+    struct consumer *self = context;
+    consumer_starts(self, batch);
+    writer_put(self->writer, batch);
+    self->shared->on_step(self->shared->context);
 }
 
 static void on_fatal(void *context, const struct err *err)
@@ -244,6 +263,7 @@ static enum status open_queue(struct consumer *self, struct err *err)
         .context = self,
         .on_event = on_event,
         .on_fatal = on_fatal,
+        .on_text = on_text,
     };
     return queue_open(&options, &self->queue, err);
 }

@@ -198,6 +198,7 @@ static void take_texts(struct consumer *consumer)
     while ((batch = writer_take(consumer->writer))) {
         bool ended = batch->status == STATUS_UNAVAILABLE || batch->status == STATUS_TIMEOUT;
         if (batch->status != STATUS_OK && !ended) { log_failed(consumer, batch); }
+        queue_end_text(consumer->queue, batch);
         consumer_step(consumer, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
 }

@@ -16,6 +16,7 @@
 #include "redis/queue_pulse.h"
 #include "redis/queue_read.h"
 #include "redis/queue_settle.h"
+#include "redis/queue_tokens.h"
 
 enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000, TTL_S = 3600 };
 static const uint64_t MAX_REPLY_BYTES = 64 << 20;
@@ -91,6 +92,7 @@ struct whole {
     struct queue_joining joining;
     struct queue_reads reads;
     struct queue_settling settling;
+    struct queue_tokens tokens;
     struct queue_control control;
     struct queue_pulsing pulsing;
     struct queue_mending mending;
@@ -113,6 +115,7 @@ static struct queue *assemble_queue(void)
         .joining = &whole->joining,
         .reads = &whole->reads,
         .settling = &whole->settling,
+        .tokens = &whole->tokens,
         .control = &whole->control,
         .pulsing = &whole->pulsing,
         .mending = &whole->mending,
@@ -135,7 +138,8 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     for (int c = 0; c < CLASS_COUNT; c++) { queue_key(queue, class_streams[c], "", queue->streams[c]); }
     queue->outbox.wake = event_new(options->base, -1, 0, queue_on_outbox, queue);
     queue->control->timer = evtimer_new(options->base, queue_on_control, queue);
-    enum status status = queue->outbox.wake && queue->control->timer
+    queue->tokens->timer = evtimer_new(options->base, queue_on_tokens, queue);
+    enum status status = queue->outbox.wake && queue->control->timer && queue->tokens->timer
                              ? STATUS_OK
                              : err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
     status = status ? status : queue_link_open(queue, err);
@@ -163,6 +167,7 @@ void queue_close(struct queue *queue)
     buffer_free(&queue->settling->info);
     if (queue->outbox.wake) { event_free(queue->outbox.wake); }
     if (queue->control->timer) { event_free(queue->control->timer); }
+    if (queue->tokens->timer) { event_free(queue->tokens->timer); }
     free(queue); /* the first member of the whole */
 }
 

@@ -39,6 +39,14 @@ void queue_close(struct queue *queue);
 /* Executes one action. Owns: takes its requests, which come back with the matching event. */
 void queue_execute(struct queue *queue, struct action *action);
 
+/* A text with a stream of tokens begins: asks Redis which of them were sent before, until it answers, which on_text
+ * reports from the event loop. From then on new tokens are sent, until queue_end_text. No more than GENERATOR_ROWS at a
+ * time. Owns: the batch stays the caller's. */
+void queue_begin_text(struct queue *queue, struct batch *batch);
+
+/* The text has ended, well or not. Its last tokens are sent with its ACTION_SETTLE. Not begun: nothing happens. */
+void queue_end_text(struct queue *queue, const struct batch *batch);
+
 /* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
 

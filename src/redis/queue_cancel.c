@@ -75,7 +75,7 @@ struct cancel {
     unsigned rounds;
     char id[REQUEST_ID_MAX + 1];
     char notify[2]; /* "0", "1": a wake token, "s": a results stream */
-    char results[RESULTS_NAME_MAX + 1];
+    char results[RESULTS_NAME_MAX + 1], stream[RESULTS_NAME_MAX + 1];
 };
 
 static void report_cancel(struct queue *queue, struct task *task, struct request *request, enum verdict verdict)
@@ -112,7 +112,7 @@ static void send_cancel(struct cancel *cancel)
     struct queue *queue = cancel->queue;
     const struct request *request = cancel->request;
     struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_CANCEL, 8, &command);
+    script_begin(&queue->scripts, SCRIPT_CANCEL, 10, &command);
     if (request) {
         queue_add_stream(queue, &command, request->identity.class);
     } else {
@@ -126,6 +126,8 @@ static void send_cancel(struct cancel *cancel)
     } else {
         queue_add_key(queue, &command, "wake:", cancel->id);
     }
+    queue_add_key(queue, &command, "tokens:", cancel->stream);
+    queue_add_key(queue, &command, "sent:", cancel->target);
     command_text(&command, queue->worker);
     queue_add_entry_id(&command, cancel->entry);
     command_text(&command, cancel->target);
@@ -133,6 +135,7 @@ static void send_cancel(struct cancel *cancel)
     command_number(&command, (request ? request->output.ttl_s : queue->options.ttl_s) * 1000ull);
     command_text(&command, cancel->notify);
     command_text(&command, cancel->results);
+    command_text(&command, cancel->stream);
     queue_call(queue, &command, on_cancelled, cancel);
 }
 
@@ -146,10 +149,11 @@ static bool copy_text(const struct resp_value *value, char *to, size_t size)
 /* Takes the keys that the script named, for another call. */
 static bool take_keys(struct cancel *cancel, const struct resp_value *reply)
 {
-    return reply->count >= 4 && ++cancel->rounds < ROUNDS_MAX &&
+    return reply->count >= 5 && ++cancel->rounds < ROUNDS_MAX &&
            copy_text(&reply->items[1], cancel->id, sizeof cancel->id) &&
            copy_text(&reply->items[2], cancel->notify, sizeof cancel->notify) &&
-           copy_text(&reply->items[3], cancel->results, sizeof cancel->results);
+           copy_text(&reply->items[3], cancel->results, sizeof cancel->results) &&
+           copy_text(&reply->items[4], cancel->stream, sizeof cancel->stream);
 }
 
 static void on_cancelled(void *context, const struct resp_value *reply)

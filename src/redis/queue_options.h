@@ -41,6 +41,8 @@ struct queue_options {
      * newer protocol (STATUS_UNSUPPORTED), a queue of another model or a Redis that evicts (STATUS_BAD_INPUT). The
      * queue has stopped; actions that were out are answered as after a disconnect. */
     void (*on_fatal)(void *context, const struct err *err);
+    /* Redis has said which tokens of the text were sent before (queue_begin_text): it can be written. */
+    void (*on_text)(void *context, struct batch *batch);
 };
 
 #endif

@@ -9,6 +9,7 @@
 #include "redis/queue_cancel.h"
 #include "redis/queue_ends.h"
 #include "redis/queue_read.h"
+#include "redis/queue_tokens.h"
 #include "schedule/reply.h"
 
 enum {
@@ -75,9 +76,9 @@ static bool is_plain(const struct request *request)
 {
     const char *name = request->identity.name;
     return request->lifetime.outcome == OUTCOME_DONE && request->output.reply.length > 0 && !request->output.notify &&
-           !request->output.results[0] && !request->output.into && !request->identity.borrowed_name &&
-           request->identity.first_ms == request->identity.entry.ms && strcmp(request->identity.id, name) == 0 &&
-           !request_id_usable(name, strlen(name));
+           !request->output.results[0] && !request->output.stream[0] && !request->output.into &&
+           !request->identity.borrowed_name && request->identity.first_ms == request->identity.entry.ms &&
+           strcmp(request->identity.id, name) == 0 && !request_id_usable(name, strlen(name));
 }
 
 /* Returns whether a plain request is one of those that share the TTL and the field of `first`. */
@@ -110,6 +111,11 @@ static void add_settled(const struct queue *queue, struct command *command, cons
     command_number(command, request->output.ttl_s * 1000ull);
     command_text(command, request->output.results[0] ? "s" : request->output.notify ? "1" : "0");
     command_text(command, request->identity.borrowed_name ? "1" : "0");
+    if (request->output.stream[0] && request->lifetime.outcome == OUTCOME_DONE) {
+        command_number(command, token_stream_count(request->writing->stream));
+    } else {
+        command_text(command, request->output.stream[0] ? "-" : "");
+    }
     command_number(command, request->identity.first_ms);
     command_number(command, computed_ms(request, now_ns));
     add_info(queue, command, request);
@@ -173,7 +179,8 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
         struct entry_id id = request->identity.entry;
-        keys += 1 + (request->output.notify || request->output.results[0]) + request->output.staged;
+        keys += 1 + (request->output.notify || request->output.results[0]) + request->output.staged +
+                (request->output.stream[0] ? 2 : 0);
         if (entry_id_compare(id, lowest) < 0) { lowest = id; }
         if (entry_id_compare(id, highest) > 0) { highest = id; }
     }
@@ -190,6 +197,10 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
             queue_add_key(queue, command, "wake:", request->identity.id);
         }
         if (request->output.staged) { command_text(command, stage_key(queue, request, key)); }
+        if (request->output.stream[0]) {
+            queue_add_key(queue, command, "tokens:", request->output.stream);
+            queue_add_key(queue, command, "sent:", request->identity.name);
+        }
     }
     command_text(command, queue->worker);
     add_info(queue, command, NULL);
@@ -526,6 +537,7 @@ static void send_call(struct task *task, enum script script, struct request_list
     *call = (struct batch_call){task, script, *requests};
     *requests = (struct request_list){0};
     task->calls++;
+    if (script == SCRIPT_SETTLE) { queue_send_tokens(task->queue, &call->requests); }
     bool staged = script == SCRIPT_SETTLE && choose_ways(task->queue, &call->requests);
     writers[script](task->queue, &call->requests, &command);
     if (staged) {

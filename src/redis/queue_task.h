@@ -10,6 +10,7 @@
  *   queue_lease       RENEW, RELEASE
  *   queue_chores      PROMOTE, MEND
  *   queue_settle      SETTLE, RECORD_RUN
+ *   queue_tokens      texts on their way to streams of tokens
  *   queue_cancel      cancels, among the SETTLEs and of the control stream
  *   queue_read        READ, READ_OWN, LIST_OWN, RECLAIM, SHED, FAIR, SWEEP
  *   queue_look        counts for monitoring
@@ -97,6 +98,7 @@ struct queue {
     struct queue_joining *joining;
     struct queue_reads *reads;
     struct queue_settling *settling;
+    struct queue_tokens *tokens;
     struct queue_control *control;
     struct queue_pulsing *pulsing;
     struct queue_mending *mending;

@@ -35,6 +35,7 @@ enum script {
     SCRIPT_MEND,
     SCRIPT_GROUP,
     SCRIPT_BUCKET,
+    SCRIPT_TOKENS,
     SCRIPT_COUNT,
 };
 

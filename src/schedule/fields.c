@@ -265,6 +265,17 @@ static void parse_notify(struct parsing *parsing)
     }
 }
 
+/* Any task may have it, so that whoever reads the stream learns of the error. */
+static void parse_stream(struct parsing *parsing)
+{
+    struct request *request = parsing->request;
+    if (!parse_word(parsing, RESULTS_CHARACTERS, request->output.stream, RESULTS_NAME_MAX)) {
+        request_fail(request, CODE_BAD_REQUEST, "stream: 1 to %d of a-z 0-9 _ . -", RESULTS_NAME_MAX);
+    } else if (request->task != TASK_GENERATE) {
+        request_fail(request, CODE_BAD_REQUEST, "stream: not with task %s", task_names[request->task]);
+    }
+}
+
 /* Returns whether one of the patterns matches. Keys of queues never match, whatever the patterns are. */
 static bool may_go_into(const char *patterns, const char *key)
 {
@@ -640,6 +651,7 @@ enum {
     FIELD(INPUTS, "inputs", parse_inputs, ENCODED)                                                                     \
     FIELD(TTL, "ttl", parse_ttl, ALL)                                                                                  \
     FIELD(NOTIFY, "notify", parse_notify, ALL)                                                                         \
+    FIELD(STREAM, "stream", parse_stream, ALL)                                                                         \
     FIELD(MAX_ATTEMPTS, "max_attempts", parse_max_attempts, ALL)                                                       \
     FIELD(DELAY, "delay", parse_delay, ALL)                                                                            \
     FIELD(EXPIRES_IN, "expires_in", parse_expires_in, ALL)                                                             \
@@ -989,7 +1001,8 @@ static void estimate_weight(struct request *request, size_t allocated)
                      reply_field(request));
         return;
     }
-    request->work_bytes = ids * sizeof(int32_t) + floats * sizeof(float) + reply;
+    size_t streamed = request->writing && request->output.stream[0] ? 2 * reply : 0; /* its text once more, and ids */
+    request->work_bytes = ids * sizeof(int32_t) + floats * sizeof(float) + reply + streamed;
     request->bytes += request->work_bytes;
 }
 

@@ -216,6 +216,9 @@ static void prepare_writing(struct request *request, const struct model *model)
         request_fail(request, CODE_TOO_LONG, "%s: the model takes %u tokens, with those that it writes", field,
                      request->max_tokens);
     }
+    if (request->output.stream[0] && !writing->stream && token_stream_open(&writing->stream, &err) != STATUS_OK) {
+        request_fail(request, CODE_OUT_OF_MEMORY, "%s", err.message);
+    }
     uint64_t seed =
         writing->seeded ? writing->sampling.seed : XXH3_64bits(request->identity.name, strlen(request->identity.name));
     writing->sampling.seed = random_next(&seed);

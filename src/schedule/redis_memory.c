@@ -18,6 +18,7 @@
 
 enum {
     LOOK_MS = 25,              /* between two looks by any worker, while some wait for memory */
+    STREAM_TOKEN = 96,         /* bytes in Redis for a token in a stream of tokens, and in the record of those sent */
     TURN_MAX = 16,             /* requests in a turn */
     TURN_PAUSE_MS = 2000,      /* to the next turn if memory does not fall; above the ceiling, to that of any worker */
     TURN_PAUSE_MAX_MS = 60000, /* the longest such pause */
@@ -175,6 +176,7 @@ static size_t reply_bytes(const struct request *request)
 {
     const struct request_echoes echoes = request_echoes(request);
     size_t bytes = REPLY_KEYS + reply_bound(request) * (request->output.into ? 2 : 1);
+    if (request->writing && request->output.stream[0]) { bytes += (size_t)STREAM_TOKEN * request->writing->max_tokens; }
     for (int i = 0; i < REQUEST_ECHOES; i++) {
         bytes += JSON_ESCAPE_BYTES * echoes.fields[i].length; /* `info` may escape each of them */
     }

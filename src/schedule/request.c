@@ -134,7 +134,10 @@ void request_free(struct request *request)
 {
     if (!request) { return; }
     buffer_free(&request->output.reply);
-    if (request->writing) { buffer_free(&request->writing->text); }
+    if (request->writing) {
+        buffer_free(&request->writing->text);
+        token_stream_drop(request->writing->stream);
+    }
     free(request->work);
     free(request);
 }

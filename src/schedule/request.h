@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "generate/generator.h"
 #include "model/model.h"
+#include "schedule/token_stream.h"
 
 /* The id of a stream entry. */
 struct entry_id {
@@ -181,6 +182,7 @@ struct writing {
     struct sampling sampling;
     char stop[STOP_MAX + 1]; /* "": none */
     const char *stops[1];
+    struct token_stream *stream; /* NULL: the text goes nowhere before it is complete */
 
     /* Written by the thread that computes, while the row is in a batch. */
     struct buffer text;
@@ -252,6 +254,7 @@ struct request {
         uint32_t into_bytes, into_field_bytes;
         bool notify;                        /* push a wake token */
         char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
+        char stream[RESULTS_NAME_MAX + 1];  /* add its text, and its end, to this stream of tokens; "" for none */
         struct buffer reply;                /* the encoded vectors, scores or labels, written by a prep thread */
         bool staged;                        /* redis/: the result bypasses its settle, in a hash of its own */
         bool plain;                         /* redis/: its settle has nothing to look up but whether it is pending */

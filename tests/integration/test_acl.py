@@ -20,7 +20,7 @@ from daemon import BINARY, SOURCE
 
 WORD = "~"  # the faulty engine fails at this word; no text of the corpus contains it
 
-CONFIG, NOPERM, UNAVAILABLE = 78, 77, 69
+CONFIG, NOPERM, UNAVAILABLE, DATAERR = 78, 77, 69, 65
 TOGETHER = 8  # daemons at a time
 LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}  # the same for every user
 
@@ -395,7 +395,7 @@ class Acl(SluiceCase):
 
 # What an operator types: the README's lines, in which ID is NAME, then these. LETTER, NAME and WORKER stand for existing ones.
 README = os.path.join(SOURCE, "README.md")
-TYPED = ("resume", "submit hello", "submit --wait hello", "get NAME", "get order-42", "get order-42 --story", "get ANSWERED", "get ANSWERED --story",
+TYPED = ("resume", "submit hello", "submit --wait hello", "submit --task generate --stream hello", "get NAME", "get order-42", "get order-42 --story", "get ANSWERED", "get ANSWERED --story",
          "cancel order-42", "stats --json", "workers check", "workers quiet WORKER", "workers resume WORKER", "dead show LETTER",
          "dead requeue LETTER", "dead delete OTHER", "dead purge --all", "caps", "pin", "pin --precision any", "keys create x", "keys list", "keys revoke x", "pause")
 # Commands with a worker's login, a producer's (gateway, embed --redis, batch) or their own Redis (bench), and those that only read settings.
@@ -418,7 +418,7 @@ def spelled(words):
         name += " " + words[1].upper()
     key = next((word.split("}:")[1] for word in words if word.startswith("sluice:{")), "")
     key = re.sub(r"^requests(\*|:high|:low|)$", "requests*", key)
-    return (name + " " + re.sub(r"^(reply|wake|alive):.*", r"\1:x", key)).strip()
+    return (name + " " + re.sub(r"^(reply|wake|alive|tokens):.*", r"\1:x", key)).strip()
 
 
 class Commands(Acl):
@@ -480,7 +480,7 @@ class Commands(Acl):
         if words == ["top"]:
             return self.look_once(address)
         result = self.run_sluice(*words, *more, "--redis", address, "--queue", self.queue, environment=LOGIN)
-        found = {"get": UNAVAILABLE if "--story" not in words else 0, "doctor": CONFIG}
+        found = {"get": UNAVAILABLE if "--story" not in words else 0, "doctor": CONFIG, "submit": DATAERR if "--stream" in words else 0}
         self.assertIn(result.returncode, {0, found.get(words[0], 0)}, f"{words}: {result.stdout.decode()}{result.stderr.decode()}")
         return None
 

@@ -245,7 +245,7 @@ class Doctor(SluiceCase):
         """Keys and queues that a producer has mistyped. A queue that was served is none of them, nor is a results stream."""
         server = self.start_redis()
         client = server.client()
-        for key in ("sluice:{test}:requests", "sluice:{test}:results:my-requests"):
+        for key in ("sluice:{test}:requests", "sluice:{test}:results:my-requests", "sluice:{test}:tokens:my-requests"):
             client.xadd(key, {"text": "x"})
         client.xgroup_create("sluice:{mail}:requests:low", "sluice", "0", mkstream=True)
         client.set("sluice:default:requests:of-another-type", "x")

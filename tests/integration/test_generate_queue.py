@@ -5,56 +5,11 @@ import json
 import random
 import urllib.request
 
-from case import RedisCase, SANITIZED
-from language_model import make_llama
+from generate_case import LONG, SOME, GenerateCase
 from ports import free_port
 
-LONG = 60000  # tokens of a text that takes many seconds
-SOME = 1000 if SANITIZED else 3000  # and of one that takes seconds
 
-
-class GenerateQueue(RedisCase):
-    def llama(self, name="llama", **how):
-        return make_llama(self.path("models", name), **how)
-
-    def endless(self):
-        """A model that never ends a text by itself."""
-        return self.llama("endless", positions=1 << 17, eos_token_id=None, seed=4)
-
-    def send(self, expected="done", **fields):
-        return self.sender.submit_fields({"task": "generate", **fields}, expected=expected)
-
-    def reply(self, request):
-        """Its fields as text, and the members of its `info`."""
-        self.wait_finished(self.sender, [request])
-        return self.fields(request)
-
-    def fields(self, request):
-        hash = self.client.hgetall(f"sluice:{{{self.queue}}}:reply:{request.id}")
-        fields = {name.decode(): value.decode() for name, value in hash.items()}
-        info = json.loads(fields.pop("info", "{}"))
-        return {**fields, **info}
-
-    def locally(self, directory, prompt, *arguments):
-        """The line that `sluice generate` writes for a prompt or a list of messages."""
-        name = "prompt" if isinstance(prompt, str) else "messages"
-        source = self.write("in.txt", json.dumps({name: prompt}) + "\n")
-        result = self.run_sluice("generate", "--model", directory, "--precision", "f32", "--input", source, *arguments)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)
-
-    def assert_like(self, reply, line):
-        wanted = {"status": "done", **{key: value for key, value in line.items() if key != "index"}}
-        self.assertEqual({key: reply.get(key) for key in wanted}, wanted, reply)
-
-    def wait_running(self, count=1):
-        self.wait_until(lambda: self.pending(self.client) >= count, "the texts to be begun")
-
-    def assert_nothing_left(self):
-        for level in ("", ":high", ":low"):
-            self.wait_until(lambda: self.client.xlen(f"sluice:{{{self.queue}}}:requests{level}") == 0, "the streams to be empty")
-        self.assertEqual(self.pending(self.client), 0)
-
+class GenerateQueue(GenerateCase):
     def test_texts_are_those_of_the_command(self):
         directory = self.llama()
         port, tokens = free_port(), 0

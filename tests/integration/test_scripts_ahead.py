@@ -351,7 +351,7 @@ class Ahead(ScriptCase):
         self.add(entry_id=name, text="second", id="second")
         self.add("high", "9-1", cancel=name)
         self.desk.read("me", "high")
-        self.assertEqual(self.desk.run(self.desk.cancel("9-1", name)), [-5, "first", "0", ""])
+        self.assertEqual(self.desk.run(self.desk.cancel("9-1", name)), [-5, "first", "0", "", ""])
         self.assertEqual(self.desk.run(self.desk.cancel("9-1", name, "first")), [1])
         self.assertEqual((self.desk.reply("first")["status"], self.desk.reply("second")), ("cancelled", {}))
         self.assertEqual(list(self.desk.entries()), [name])

@@ -3,11 +3,12 @@
 # ctest-once
 
 import ast
+import json
 import os
 import re
 
 from daemon import SOURCE
-from scripts import PREFIX, End, Park, ScriptCase, plain
+from scripts import PREFIX, End, Park, ScriptCase, Tokens, plain
 
 
 class Cancel(ScriptCase):
@@ -33,8 +34,7 @@ class Cancel(ScriptCase):
             before = self.desk.dump()
             self.assertEqual(self.desk.run(self.desk.cancel(entry_id, target, **options)), result, "asked in vain twice")
             self.assertEqual(self.desk.dump(), before)
-            _, reply, notify, results = result
-            result = self.desk.run(self.desk.cancel(entry_id, target, reply, notify, results, **options))
+            result = self.desk.run(self.desk.cancel(entry_id, target, *result[1:], **options))
         return result[0]
 
     def assert_cancelled(self, name, reply=None):
@@ -213,11 +213,25 @@ class Cancel(ScriptCase):
         self.assertEqual(plain(fields), {"id": "1-1", "status": "cancelled", "entry": "1-1"})
         self.assertGreater(self.client.pttl(self.desk.key("results:hits")), 80000000)
 
+    def test_stream_of_tokens(self):
+        self.desk.deliver("you", "1-1")
+        self.desk.add("2-1", prompt="x", stream="story", id="b", ttl="60")
+        self.desk.read("you")
+        self.desk.run(self.desk.tokens(Tokens("2-1", "story", 0, (7, 8), "ab", reply="b"), consumer="you"))
+        self.assertEqual([self.cancel("2-1"), self.cancel("1-1")], [1, 1])
+        tokens, end = self.desk.texts("story")
+        self.assertEqual(tokens, {"entry": "2-1", "id": "b", "index": "0", "tokens": "2", "text": "ab"})
+        self.assertEqual({name: end[name] for name in ("entry", "id", "status")}, {"entry": "2-1", "id": "b", "status": "cancelled"})
+        self.assertEqual({"status": "cancelled", **json.loads(end["info"])}, self.desk.reply("b"))
+        self.assertFalse(self.client.exists(self.desk.key("sent:2-1")))
+        self.assertEqual(self.desk.run(self.desk.tokens(Tokens("2-1", "story", 2, (9,), "c"), consumer="you")), [-1])
+        self.assertEqual(len(self.desk.texts("story")), 2)
+
     def test_a_request_with_unusable_wishes_is_cancelled_under_its_name(self):
         """It would have been refused; a client that asked for its end gets that end."""
         for number, wishes in enumerate([{"id": ""}, {"id": "a" * 129}, {"id": "1795252518106-7"}, {"id": "high:1795252518106-7"}, {"id": "é"},
                                          {"id": "a\n"}, {"notify": "stream:"}, {"notify": "stream:A"}, {"notify": "2"},
-                                         {"notify": "stream:" + "a" * 65}, {"ttl": "0"}, {"ttl": "x"}, {"ttl": "999999999"},
+                                         {"notify": "stream:" + "a" * 65}, {"stream": "A"}, {"stream": "a" * 65}, {"ttl": "0"}, {"ttl": "x"}, {"ttl": "999999999"},
                                          {"meta": "x" * 5000}], start=1):
             name = f"{number}-1"
             self.desk.add(name, text="x", **wishes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 from unittest.mock import ANY
 
-from scripts import End, Park
+from scripts import End, Park, Tokens
 
 LONG_AGO_MS = 1
 TO_COME = 9999999999999999
@@ -29,10 +29,11 @@ class Scene:
 
 def _three(desk):
     desk.groups().deliver("me", "1-1", "2-1", "3-1", "4-1")
+    desk.do("SET", desk.key("sent:3-1"), "one ")
 
 
 def _settle(desk):
-    return desk.settle(End("1-1"), End("2-1", notify="1", reply="b"), End("3-1", notify="hits", reply="c"),
+    return desk.settle(End("1-1"), End("2-1", notify="1", reply="b"), End("3-1", notify="hits", reply="c", stream="s", tokens=1),
                        End("4-1", "error", notify="1"))
 
 
@@ -94,7 +95,8 @@ def _leaving(desk):
 
 def _cancelled(desk, place):
     desk.groups()
-    desk.add("1-1", text="hello", id="mine", notify="1", ttl="10000", meta="m")
+    desk.add("1-1", prompt="hello", id="mine", notify="1", ttl="10000", meta="m", stream="s")
+    desk.do("SET", desk.key("sent:1-1"), "one ")
     if place != "unread":
         desk.read("other")
     if place == "parked":
@@ -119,8 +121,8 @@ def _ahead(desk):
 
 def _cancel(name, place):
     return Scene(name, lambda desk: _cancelled(desk, place),
-                 lambda desk: desk.cancel("9-1", "1-1", reply="mine", notify="1"), [1], [2], ["1-1"],
-                 ("wake:mine", "reply:mine", "later"), ("requests",) if place == "parked" else ())
+                 lambda desk: desk.cancel("9-1", "1-1", reply="mine", notify="1", stream="s"), [1], [2], ["1-1"],
+                 ("wake:mine", "reply:mine", "later", "tokens:s", "sent:1-1"), ("requests",) if place == "parked" else ())
 
 
 def _crowd(desk):
@@ -147,7 +149,7 @@ def _letter(desk):
 
 SCENES = [
     Scene("settle", _three, _settle, [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], ["1-1", "2-1", "3-1", "4-1"],
-          ("trouble", "dead", "results:hits", "wake:b", "reply:1-1", "reply:b", "reply:c", "reply:4-1", "wake:4-1")),
+          ("trouble", "dead", "results:hits", "wake:b", "reply:1-1", "reply:b", "reply:c", "reply:4-1", "wake:4-1", "tokens:s", "sent:3-1")),
     Scene("settle_staged", _three_staged, _settle_staged, [1, 2, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], ["1-1", "3-1", "4-1"],
           ("trouble", "dead", "wake:b", "reply:1-1", "reply:3-1", "reply:4-1"), ("reply:b",),
           repeat=lambda desk: desk.settle(End("1-1"), End("2-1", notify="1", reply="b"), End("3-1"), End("4-1"))),
@@ -158,6 +160,8 @@ SCENES = [
           [1, 0, 0], [0, 0, 0], ["1-1"], ("trouble", "dead", "reply:mine")),
     Scene("settle_gone", lambda desk: (_three(desk), desk.do("XDEL", desk.stream(), "1-1")),
           lambda desk: desk.settle(End("1-1", "gone"), consumer="you"), [1, 0, 0], [0, 0, 0], [], ("trouble", "reply:1-1")),
+    Scene("tokens", _three, lambda desk: desk.tokens(Tokens("1-1", "s", 0, (7,), "a"), Tokens("3-1", "s", 1, (8, 9), "b")), [1, 3],
+          [1, 3], ["1-1", "3-1"], ("tokens:s", "sent:1-1", "sent:3-1")),
     Scene("defer", _retried, lambda desk: desk.defer(Park("7-1", "1-1", claims=True, attempt=3, delay_ms=9000000)),
           [1], [0], ["1-1"], ("trouble", "meta")),
     Scene("promote", _parked, lambda desk: desk.promote(), [2, ANY, 0], [0, ANY, 0], ["1-1", "2-1", "low:3-1"],

@@ -6,6 +6,7 @@ server. `Desk` makes calls, runs them, and says where a request is."""
 import json
 import os
 import re
+import struct
 from dataclasses import dataclass, field
 
 import redis
@@ -109,6 +110,23 @@ class End:
     staged: int = None
     plain: bool = False
     into: tuple = None  # key and field of another hash for the vector
+    stream: str = None  # the name of its stream of tokens
+    tokens: object = "-"  # those that must be on the record
+
+
+@dataclass
+class Tokens:
+    """One text of a tokens call."""
+
+    id: str
+    stream: str
+    index: int
+    ids: tuple
+    text: str
+    name: str = None
+    claims: bool = False
+    reply: str = None
+    ttl_ms: int = 3600000
 
 
 @dataclass
@@ -205,6 +223,8 @@ class Desk:
                 others.append(self.key(f"wake:{reply}" if notify == "1" else f"results:{end.notify}"))
             if end.staged is not None:
                 others.append(self.key(f"stage:{end.staged}-1"))
+            if end.stream:
+                others += [self.key(f"tokens:{end.stream}"), self.key(f"sent:{name}")]
             told = {} if end.staged is not None else end.fields
             if told is None:
                 told = {"embedding": "v"} if end.kind == "done" else {"code": "internal", "message": "x"}
@@ -214,9 +234,23 @@ class Desk:
             if end.plain:
                 arguments += [end.id, int(first_ms) + end.since_ms, info, "" if end.staged is not None else words[1]]
             else:
-                arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims), first_ms, end.since_ms, info, len(words), *words]
+                arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims),
+                              end.tokens if end.stream else "", first_ms, end.since_ms, info, len(words), *words]
         keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("meta"), *replies, *others]
         return Call("settle", keys, arguments)
+
+    def tokens(self, *texts, which="normal", consumer="me"):
+        keys, arguments = [self.stream(which), self.key("trouble")], [consumer]
+        for text in texts:
+            name = text.name or PREFIX[which] + text.id
+            keys += [self.key(f"tokens:{text.stream}"), self.key(f"sent:{name}")]
+            arguments += [text.id, name, int(text.claims), text.reply or name, text.ttl_ms, text.index,
+                          struct.pack(f"<{len(text.ids)}i", *text.ids), text.text]
+        return Call("tokens", keys, arguments)
+
+    def texts(self, stream):
+        """The entries of a stream of tokens."""
+        return [plain(fields) for _, fields in self.client.xrange(self.key(f"tokens:{stream}"))]
 
     def stage(self, number, **fields):
         """The result of entry `<number>-1` as the daemon writes large ones ahead of their settle, in one transaction with it."""
@@ -261,13 +295,13 @@ class Desk:
         keys = [self.stream(which), *map(self.key, (f"alive:{me}", "trouble", "workers", "housekeeper"))]
         return Call("release", keys, [me, token, last, PREFIX[which], *ids])
 
-    def cancel(self, entry_id, target, reply=None, notify="0", results="", which="high", target_class="normal",
+    def cancel(self, entry_id, target, reply=None, notify="0", results="", stream="", which="high", target_class="normal",
                consumer="me", ttl_ms=3600000):
         reply = reply or target
         other = self.key(f"results:{results}" if notify == "s" else f"wake:{reply}")
         keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data", "meta")), self.stream(target_class),
-                self.key(f"reply:{reply}"), other]
-        return Call("cancel", keys, [consumer, entry_id, target, reply, ttl_ms, notify, results])
+                self.key(f"reply:{reply}"), other, self.key(f"tokens:{stream}"), self.key(f"sent:{target}")]
+        return Call("cancel", keys, [consumer, entry_id, target, reply, ttl_ms, notify, results, stream])
 
     def control(self, most=64, after="0-0"):
         return Call("control", [self.stream("control")], [most, after])

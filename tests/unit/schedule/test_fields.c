@@ -275,6 +275,9 @@ TEST(values_out_of_range_are_refused_by_name)
         {"notify", "stream:"},
         {"notify", "stream:Web"},
         {"notify", "stream:a/b"},
+        {"stream", ""},
+        {"stream", "Web"},
+        {"stream", "web"}, /* only with task generate */
         {"encoding", "JSON"},
         {"encoding", ""},
         {"encoding", "f8"},
