@@ -1,6 +1,7 @@
 /* Tokens on their way: those with text first, the rest at the end, and again from where Redis is. */
 #include "harness.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "schedule/token_stream.h"
@@ -90,5 +91,44 @@ TEST(what_was_sent_is_not_sent_again)
     expect_run(stream, true, 1, 2, "bc");
     token_stream_drop(token_stream_hold(stream));
     assert_int_equal(token_stream_count(stream), 3);
+    token_stream_drop(stream);
+}
+
+enum { MANY = 20000 };
+
+static void *write_many(void *stream)
+{
+    static int32_t many[MANY];
+    static uint32_t many_ends[MANY];
+    static char text[MANY];
+    struct err err;
+    for (uint32_t i = 0; i < MANY; i++) {
+        many[i] = (int32_t)i;
+        many_ends[i] = i + 1;
+        text[i] = (char)i;
+        if (token_stream_put(stream, many, many_ends, i + 1, text, &err) != STATUS_OK) { return stream; }
+    }
+    return NULL;
+}
+
+TEST(one_thread_writes_while_another_sends)
+{
+    struct token_stream *stream = open_stream(NULL, 0);
+    pthread_t writer;
+    void *failed;
+    assert_int_equal(pthread_create(&writer, NULL, write_many, stream), 0);
+    for (uint32_t had = 0; had < MANY;) {
+        struct token_run run;
+        if (!token_stream_take(stream, false, &run)) { continue; }
+        uint32_t wrong = run.index != had || run.text_bytes != run.count;
+        for (uint32_t i = 0; i < run.count; i++) {
+            wrong += run.ids[i] != (int32_t)(had + i) || run.text[i] != (char)(had + i);
+        }
+        token_stream_taken(stream);
+        assert_int_equal(wrong, 0);
+        had += run.count;
+    }
+    assert_int_equal(pthread_join(writer, &failed), 0);
+    assert_null(failed);
     token_stream_drop(stream);
 }
