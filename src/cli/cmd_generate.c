@@ -22,7 +22,6 @@
 #include "engine/cpu/parallel_for.h"
 #include "engine/decoder.h"
 #include "generate/generator.h"
-#include "model/chat.h"
 
 enum { LINE_MAX_BYTES = 16 << 20, AHEAD = 256, EXIT_LINES_FAILED = 1, USUAL_PROMPT_TOKENS = 1024 };
 
@@ -92,28 +91,6 @@ static enum status encode_prompt(const struct job *job, const char *text, size_t
                      : STATUS_OK;
 }
 
-static enum status encode_messages(const struct job *job, const cJSON *list, int32_t **ids, uint32_t *count,
-                                   struct err *err)
-{
-    static const char *const known[] = {"role", "content", NULL};
-    struct chat_message messages[CHAT_MESSAGES_MAX];
-    uint32_t message_count = 0;
-    const cJSON *item;
-    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > CHAT_MESSAGES_MAX) {
-        return err_set(err, STATUS_BAD_INPUT, "messages must be a list of at most %d", CHAT_MESSAGES_MAX);
-    }
-    cJSON_ArrayForEach(item, list)
-    {
-        TRY(json_only(item, "messages", known, NULL, err));
-        const char *role = cJSON_GetStringValue(json_field(item, "role"));
-        const char *text = cJSON_GetStringValue(json_field(item, "content"));
-        if (!role || !text) { return err_set(err, STATUS_BAD_INPUT, "a message needs role and content, both texts"); }
-        messages[message_count++] = (struct chat_message){role, text, strlen(text)};
-    }
-    if (!job->model->chat) { return err_set(err, STATUS_UNSUPPORTED, "%s", job->model->chat_error); }
-    return chat_encode(job->model->chat, job->model->tokenizer, messages, message_count, ids, count, err);
-}
-
 static enum status encode_object(struct job *job, const struct record *record, int32_t **ids, uint32_t *count,
                                  bool *inside, struct err *err)
 {
@@ -128,7 +105,10 @@ static enum status encode_object(struct job *job, const struct record *record, i
     } else if (status == STATUS_OK && prompt) {
         status = encode_prompt(job, prompt->valuestring, strlen(prompt->valuestring), ids, count, err);
     } else if (status == STATUS_OK) {
-        status = encode_messages(job, messages, ids, count, err);
+        const char *json = "";
+        size_t length = 0;
+        (void)json_member(record->bytes, record->length, "messages", &json, &length);
+        status = model_encode_messages(job->model, json, length, ids, count, err);
     }
     cJSON_Delete(object);
     return status;

@@ -293,18 +293,18 @@ static bool takes_system(const struct chat *chat)
 static enum status check_messages(const struct chat *chat, const struct chat_message *messages, uint32_t count,
                                   struct err *err)
 {
-    if (count == 0) { return err_set(err, STATUS_BAD_INPUT, "messages is empty"); }
+    if (count == 0) { return err_set(err, STATUS_BAD_INPUT, "there is no message"); }
     for (uint32_t i = 0; i < count; i++) {
         bool system = is_role(&messages[i], "system");
         if (system && i > 0) {
-            return err_set(err, STATUS_BAD_INPUT, "messages[%u]: only the first may be a system message", i);
+            return err_set(err, STATUS_BAD_INPUT, "message %u: only the first may be a system message", i);
         }
         if (system && !takes_system(chat)) {
             return err_set(err, STATUS_UNSUPPORTED, "the %s format of this model has no system message",
                            chat->format->name);
         }
         if (!system && !is_role(&messages[i], "user") && !is_role(&messages[i], "assistant")) {
-            return err_set(err, STATUS_BAD_INPUT, "messages[%u]: role must be system, user or assistant, not \"%.40s\"",
+            return err_set(err, STATUS_BAD_INPUT, "message %u: role must be system, user or assistant, not \"%.40s\"",
                            i, messages[i].role);
         }
     }
@@ -443,38 +443,105 @@ struct message_reader {
     uint32_t count;
 };
 
-/* Reads a string and appends it, with a 0 after it. NULL: it is none. */
-static const char *read_string(struct message_reader *reader, size_t *length)
+/* Reads a string and appends it. Returns whether it is one. */
+static bool read_string(struct message_reader *reader)
 {
     const char *bytes;
-    size_t start = reader->texts.length, raw;
-    if (!lexer_take(&reader->lexer, '"') || !lexer_string(&reader->lexer, &bytes, &raw) ||
-        !buffer_json_decode(&reader->texts, bytes, raw)) {
-        return NULL;
+    size_t length;
+    return lexer_take(&reader->lexer, '"') && lexer_string(&reader->lexer, &bytes, &length) &&
+           buffer_json_decode(&reader->texts, bytes, length);
+}
+
+/* Moves past the member that is read if it is null, and so counts as not given; fails if it is one that changes the
+ * prompt in the eyes of others. */
+static enum status skip_member(struct message_reader *reader, const struct lexer_member *member, struct err *err)
+{
+    if (reader->lexer.at < reader->lexer.end && *reader->lexer.at == 'n' && lexer_scalar(&reader->lexer)) {
+        return STATUS_OK;
     }
-    *length = reader->texts.length - start;
-    buffer_append(&reader->texts, "", 1);
-    return reader->texts.data + start;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "message %u: the member %.*s is not known here and may change the result; remove it if it does not",
+                   reader->count, member->length < 100 ? (int)member->length : 100, member->name);
+}
+
+/* Reads an object {"type": "text", "text": ...} and appends its text. */
+static enum status read_part(struct message_reader *reader, struct err *err)
+{
+    struct lexer_member member = {0};
+    bool typed = false, text = false;
+    while (lexer_next_member(&reader->lexer, &member)) {
+        const char *bytes;
+        size_t length;
+        if (lexer_member_is(&member, "type") && !typed) {
+            typed = lexer_take(&reader->lexer, '"') && lexer_string(&reader->lexer, &bytes, &length);
+            if (!typed || length != 4 || memcmp(bytes, "text", 4) != 0) {
+                return err_set(err, STATUS_BAD_INPUT, "message %u: a part of content is of another type than text",
+                               reader->count);
+            }
+        } else if (lexer_member_is(&member, "text") && !text) {
+            text = read_string(reader);
+            if (!text) {
+                return err_set(err, STATUS_BAD_INPUT, "message %u: the text of a part must be a text", reader->count);
+            }
+        } else {
+            TRY(skip_member(reader, &member, err));
+        }
+    }
+    return member.whole && typed && text
+               ? STATUS_OK
+               : err_set(err, STATUS_BAD_INPUT, "message %u: a part of content needs type and text", reader->count);
+}
+
+/* Reads a text, or a list of parts that are lines of it. */
+static enum status read_content(struct message_reader *reader, struct err *err)
+{
+    struct lexer *lexer = &reader->lexer;
+    if (!lexer_take(lexer, '[')) {
+        return read_string(reader)
+                   ? STATUS_OK
+                   : err_set(err, STATUS_BAD_INPUT, "message %u: content must be a text or a list of parts with text",
+                             reader->count);
+    }
+    for (bool first = true; first || lexer_take(lexer, ','); first = false) {
+        if (!first) { buffer_string(&reader->texts, "\n"); }
+        TRY(read_part(reader, err));
+        lexer_skip_space(lexer);
+    }
+    return lexer_take(lexer, ']') ? STATUS_OK
+                                  : err_set(err, STATUS_BAD_INPUT, "message %u: content is no list", reader->count);
 }
 
 static enum status read_message(struct message_reader *reader, struct err *err)
 {
     struct chat_message message = {0};
     struct lexer_member member = {0};
-    size_t role_length = 0;
     while (lexer_next_member(&reader->lexer, &member)) {
         bool role = lexer_member_is(&member, "role");
-        const char **to = role ? &message.role : &message.text;
         if (!role && !lexer_member_is(&member, "content")) {
-            return err_set(err, STATUS_BAD_INPUT, "message %u has other members than role and content", reader->count);
+            TRY(skip_member(reader, &member, err));
+            continue;
         }
-        if (*to) { return err_set(err, STATUS_BAD_INPUT, "message %u has a member twice", reader->count); }
-        *to = read_string(reader, role ? &role_length : &message.length);
-        if (!*to) { return err_set(err, STATUS_BAD_INPUT, "message %u: not a text", reader->count); }
+        if (role ? message.role : message.text) {
+            return err_set(err, STATUS_BAD_INPUT, "message %u: %s is given twice", reader->count,
+                           role ? "role" : "content");
+        }
+        size_t start = reader->texts.length;
+        if (role && !read_string(reader)) {
+            return err_set(err, STATUS_BAD_INPUT, "message %u: role must be a text", reader->count);
+        }
+        if (!role) { TRY(read_content(reader, err)); }
+        const char *text = reader->texts.data + start;
+        size_t length = reader->texts.length - start;
+        buffer_append(&reader->texts, "", 1);
+        if (!role) {
+            message.text = text;
+            message.length = length;
+        } else if (strlen(text) == length) {
+            message.role = text;
+        }
     }
-    if (!member.whole || !message.role || !message.text || strlen(message.role) != role_length) {
-        return err_set(err, STATUS_BAD_INPUT, "message %u is no object with role and content, both texts",
-                       reader->count);
+    if (!member.whole || !message.role || !message.text) {
+        return err_set(err, STATUS_BAD_INPUT, "message %u: must be an object with role and content", reader->count);
     }
     reader->messages[reader->count++] = message;
     return STATUS_OK;
@@ -485,14 +552,16 @@ static enum status read_messages(struct message_reader *reader, struct err *err)
     struct lexer *lexer = &reader->lexer;
     lexer_skip_space(lexer);
     if (!lexer_take(lexer, '[')) { return err_set(err, STATUS_BAD_INPUT, "not a JSON array of messages"); }
-    do {
+    lexer_skip_space(lexer);
+    bool whole = lexer_take(lexer, ']');
+    for (bool first = true; !whole && (first || lexer_take(lexer, ',')); first = false) {
         if (reader->count == CHAT_MESSAGES_MAX) {
             return err_set(err, STATUS_BAD_INPUT, "more than %d of them", CHAT_MESSAGES_MAX);
         }
         TRY(read_message(reader, err));
         lexer_skip_space(lexer);
-    } while (lexer_take(lexer, ','));
-    bool whole = lexer_take(lexer, ']');
+    }
+    whole = whole || lexer_take(lexer, ']');
     lexer_skip_space(lexer);
     return whole && lexer->at == lexer->end ? STATUS_OK
                                             : err_set(err, STATUS_BAD_INPUT, "not a JSON array of messages");

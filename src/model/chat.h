@@ -40,8 +40,10 @@ MUST_CHECK enum status chat_encode(const struct chat *chat, const struct tokeniz
 
 enum { CHAT_MESSAGES_MAX = 1024 };
 
-/* The same for messages in JSON: an array of at most CHAT_MESSAGES_MAX objects with `role` and `content`, both texts.
- * The bytes are valid UTF-8. Errors: STATUS_BAD_INPUT also for anything else. */
+/* The same for messages in JSON: an array of at most CHAT_MESSAGES_MAX objects with `role`, a text, and `content`: a
+ * text, or a list of {"type": "text", "text": ...}, which become its lines. Members that are null count as not given.
+ * The bytes are valid UTF-8. Errors: STATUS_BAD_INPUT also for anything else; the message has the number of the
+ * message, from 0, and the name of the member. */
 MUST_CHECK enum status chat_encode_json(const struct chat *chat, const struct tokenizer *tokenizer, const char *json,
                                         size_t length, int32_t **ids, uint32_t *count, struct err *err);
 

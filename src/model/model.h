@@ -320,6 +320,11 @@ MUST_CHECK enum status model_encode(const struct model *model, const char *text,
 MUST_CHECK enum status model_encode_prompt(const struct model *model, const char *text, size_t length, int32_t **ids,
                                            uint32_t *count, bool *truncated, struct err *err);
 
+/* Turns the messages of a chat, JSON as for chat_encode_json, into the ids of a prompt. Owns, Thread: as
+ * model_encode_prompt. Errors: those of chat_encode_json; STATUS_UNSUPPORTED (the model's chat format is not known). */
+MUST_CHECK enum status model_encode_messages(const struct model *model, const char *json, size_t length, int32_t **ids,
+                                             uint32_t *count, struct err *err);
+
 /* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
 void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);
 

@@ -600,6 +600,14 @@ enum status model_encode_prompt(const struct model *model, const char *text, siz
     return status;
 }
 
+enum status model_encode_messages(const struct model *model, const char *json, size_t length, int32_t **ids,
+                                  uint32_t *count, struct err *err)
+{
+    *ids = NULL;
+    return model->chat ? chat_encode_json(model->chat, model->tokenizer, json, length, ids, count, err)
+                       : err_set(err, STATUS_UNSUPPORTED, "%s", model->chat_error);
+}
+
 void model_close(struct model *model)
 {
     if (!model) { return; }

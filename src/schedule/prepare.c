@@ -9,7 +9,6 @@
 #include <xxhash.h>
 
 #include "base/random.h"
-#include "model/chat.h"
 #include "schedule/reply.h"
 
 /* Fails a row with a message that names its field. */
@@ -196,12 +195,10 @@ static void prepare_writing(struct request *request, const struct model *model)
     struct err err = {0};
     enum status status;
     bool truncated; /* it then has as many tokens as the model takes, which are too many, too */
-    if (!writing->messages) {
-        status = model_encode_prompt(model, row->text, row->text_bytes, &ids, &row->tokens, &truncated, &err);
-    } else if (model->chat) {
-        status = chat_encode_json(model->chat, model->tokenizer, row->text, row->text_bytes, &ids, &row->tokens, &err);
+    if (writing->messages) {
+        status = model_encode_messages(model, row->text, row->text_bytes, &ids, &row->tokens, &err);
     } else {
-        status = err_set(&err, STATUS_UNSUPPORTED, "%s", model->chat_error);
+        status = model_encode_prompt(model, row->text, row->text_bytes, &ids, &row->tokens, &truncated, &err);
     }
     free(request->work);
     request->work = ids;

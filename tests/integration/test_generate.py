@@ -87,7 +87,7 @@ class Generate(SluiceCase):
                                           {"prompt": "a", "messages": []}, {"prompt": "Hello"}],
                               "--max-tokens", "8", code=1, says="7 of 9 lines failed")
         self.assertEqual([line["index"] for line in lines], list(range(9)))
-        for line, words in zip(lines[1:8], ["more than the 256 tokens", "no tokens", "top", "", "empty", "tool", "either"]):
+        for line, words in zip(lines[1:8], ["more than the 256 tokens", "no tokens", "top", "", "no message", "tool", "either"]):
             self.assertEqual(list(line), ["index", "error"])
             self.assertIn(words, line["error"])
         self.assertEqual({**lines[0], "index": 8}, lines[8])

@@ -3,6 +3,7 @@
 #include "byte_tokenizer.h"
 #include "folder.h"
 #include "model/chat.h"
+#include "quoted.h"
 
 static const char *const specials[] = {"<s>",
                                        "</s>",
@@ -211,6 +212,75 @@ TEST_WITH(chats_that_cannot_be_meant_are_refused, folder_make, folder_remove)
     refused(chat, tokenizer, brief, 2, STATUS_UNSUPPORTED);
     chat_close(chat);
     tokenizer_close(tokenizer);
+}
+
+/* The prompt of messages in JSON, in which ' stands for ", or the error. */
+static void expect_json(const char *json, const char *expected)
+{
+    struct tokenizer *tokenizer = byte_tokenizer_open(specials);
+    struct chat *chat = open_template(mistral);
+    struct buffer text = {0};
+    struct err err = {0};
+    int32_t *ids;
+    uint32_t count;
+    const char *quotes = quoted(json);
+    if (chat_encode_json(chat, tokenizer, quotes, strlen(quotes), &ids, &count, &err) == STATUS_OK) {
+        assert_int_equal(tokenizer_decode(tokenizer, ids, count, true, &text, NULL), STATUS_OK);
+    } else {
+        assert_null(ids);
+        buffer_string(&text, err.message);
+    }
+    buffer_append(&text, "", 1);
+    assert_string_equal(text.data, expected);
+    buffer_free(&text);
+    free(ids);
+    chat_close(chat);
+    tokenizer_close(tokenizer);
+}
+
+TEST_WITH(messages_in_json, folder_make, folder_remove)
+{
+    expect_json(" [ {'role':'user','content':'a\\u00e9'} ]\n", "<s>[INST] a\xc3\xa9 [/INST]");
+    expect_json(
+        "[{'content':[{'type':'text','text':'a'}, {'text':'b','type':'text','cache_control':null}],'role':'user',"
+        "'name':null}]",
+        "<s>[INST] a\nb [/INST]");
+    expect_json("[{'role':'user','content':'a'},{'role':'assistant','content':'b','refusal':null,'tool_calls':null},"
+                "{'role':'user','content':'c'}]",
+                "<s>[INST] a [/INST]b</s>[INST] c [/INST]");
+}
+
+TEST_WITH(messages_that_are_wrong_are_named, folder_make, folder_remove)
+{
+    static const char *const cases[][2] = {
+        {"{}", "not a JSON array of messages"},
+        {"[] x", "not a JSON array of messages"},
+        {"[]", "there is no message"},
+        {"[{'role':'user','content':'a'}", "not a JSON array of messages"},
+        {"[{'role':'user','content':'a'},]", "message 1: must be an object with role and content"},
+        {"[7]", "message 0: must be an object with role and content"},
+        {"[{'role':'user'}]", "message 0: must be an object with role and content"},
+        {"[{'role':'user','content':'a'}7]", "not a JSON array of messages"},
+        {"[{'role':'user','content':'a' 7}]", "message 0: must be an object with role and content"},
+        {"[{'role':'us\\u0000er','content':'a'}]", "message 0: must be an object with role and content"},
+        {"[{'role':7,'content':'a'}]", "message 0: role must be a text"},
+        {"[{'role':'user','content':null}]", "message 0: content must be a text or a list of parts with text"},
+        {"[{'role':'user','content':'\\ud800'}]", "message 0: content must be a text or a list of parts with text"},
+        {"[{'role':'user','content':'a','content':'b'}]", "message 0: content is given twice"},
+        {"[{'role':'user','content':[]}]", "message 0: a part of content needs type and text"},
+        {"[{'role':'user','content':['a']}]", "message 0: a part of content needs type and text"},
+        {"[{'role':'user','content':[{'type':'text'}]}]", "message 0: a part of content needs type and text"},
+        {"[{'role':'user','content':[{'type':'text','text':7}]}]", "message 0: the text of a part must be a text"},
+        {"[{'role':'user','content':[{'type':'image_url','image_url':{}}]}]",
+         "message 0: a part of content is of another type than text"},
+        {"[{'role':'user','content':[{'type':'text','text':'a'}}]", "message 0: content is no list"},
+        {"[{'role':'user','content':'a'},{'role':'user','content':'a','name':'b'}]",
+         "message 1: the member name is not known here and may change the result; remove it if it does not"},
+        {"[{'role':'nobody','content':'a'}]", "message 0: role must be system, user or assistant, not \"nobody\""},
+        {"[{'role':'user','content':'a'},{'role':'system','content':'a'}]",
+         "message 1: only the first may be a system message"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) { expect_json(cases[i][0], cases[i][1]); }
 }
 
 TEST_WITH(unknown_templates_are_refused, folder_make, folder_remove)
