@@ -105,7 +105,7 @@ static void begin_text(struct writer *writer, struct thread_slot *slot, struct b
                                        .max_tokens = writing->max_tokens,
                                        .sampling = writing->sampling,
                                        .stops = writing->stops,
-                                       .stop_count = writing->stops[0] != NULL,
+                                       .stop_count = writing->stop_count,
                                        .inside = !writing->messages};
     struct text *text = &writer->texts[writer->count];
     *text = (struct text){.batch = batch, .prompt_tokens = row->tokens};

@@ -89,16 +89,27 @@ static enum status check_ids(const struct model *model, const int32_t *ids, uint
     return STATUS_OK;
 }
 
-static enum status check_request(const struct model *model, const struct generate_request *request, struct err *err)
+/* The most tokens that a text may have after its prompt, which the model takes. */
+static uint32_t count_room(const struct generator *generator, const struct generate_request *request)
 {
+    uint32_t left = generator->model->max_tokens - request->prompt_tokens;
+    if (request->max_tokens > 0) { return request->max_tokens < left ? request->max_tokens : left; }
+    uint64_t pool = (uint64_t)blocks_total(generator->blocks) * BLOCK_TOKENS + 1; /* the last token needs no place */
+    if (pool >= generator->model->max_tokens) { return left; }
+    return pool > request->prompt_tokens ? (uint32_t)pool - request->prompt_tokens : 1;
+}
+
+static enum status check_request(const struct generator *generator, const struct generate_request *request,
+                                 struct err *err)
+{
+    const struct model *model = generator->model;
     if (request->prompt_tokens == 0) { return err_set(err, STATUS_BAD_INPUT, "the prompt has no tokens"); }
     if (request->prompt_tokens >= model->max_tokens) {
         return err_set(err, STATUS_BAD_INPUT,
                        "the prompt has %u tokens, and the model takes %u with those that it writes",
                        request->prompt_tokens, model->max_tokens);
     }
-    if (request->written_tokens > request->max_tokens ||
-        request->written_tokens > model->max_tokens - request->prompt_tokens) {
+    if (request->written_tokens > count_room(generator, request)) {
         return err_set(err, STATUS_BAD_INPUT, "%u tokens are written, more than the text may have",
                        request->written_tokens);
     }
@@ -110,9 +121,8 @@ static enum status begin_generation(struct generator *generator, const struct ge
                                     struct generation *generation, struct err *err)
 {
     struct sequence *sequence = &generation->sequence;
-    uint32_t left = generator->model->max_tokens - request->prompt_tokens;
     sequence->prompt = request->prompt_tokens;
-    sequence->max_tokens = request->max_tokens < left ? request->max_tokens : left;
+    sequence->max_tokens = count_room(generator, request);
     sequence->class = request->class;
     sequence->deadline_ns = request->deadline_ns;
     uint32_t most = sequence->prompt + sequence->max_tokens;
@@ -187,7 +197,7 @@ enum status generator_add(struct generator *generator, const struct generate_req
                           struct err *err)
 {
     *out = NULL;
-    TRY(check_request(generator->model, request, err));
+    TRY(check_request(generator, request, err));
     struct generation *generation = calloc(1, sizeof *generation);
     if (!generation) { return err_set(err, STATUS_NO_MEMORY, "no memory for a generation"); }
     enum status status = begin_generation(generator, request, generation, err);

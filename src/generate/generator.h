@@ -26,8 +26,8 @@ struct generate_request {
     uint32_t prompt_tokens;
     const int32_t *written; /* [written_tokens] ids that an earlier run has written: the text goes on after them */
     uint32_t written_tokens;
-    uint32_t max_tokens; /* the most tokens to write, with those of `written`, at least 1; fewer if the model has too
-                            few positions */
+    uint32_t max_tokens; /* the most tokens to write, with those of `written`; fewer if the model has too few positions.
+                          * 0: as many as the model and the pool have room for */
     struct sampling sampling;
     const char *const *stops; /* [stop_count], none empty; they must outlive the generation */
     unsigned stop_count;

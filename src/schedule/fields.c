@@ -538,15 +538,15 @@ static void parse_messages(struct parsing *parsing)
 
 static void parse_max_tokens(struct parsing *parsing)
 {
-    parse_count(parsing, 1, WRITING_MAX_TOKENS, &parsing->request->writing->max_tokens);
+    parse_count(parsing, 0, WRITING_MAX_TOKENS, &parsing->request->writing->max_tokens);
 }
 
-/* Reads a decimal fraction without a sign, up to DECIMAL_MOST. */
+/* Reads a decimal number from 0 to DECIMAL_MOST. */
 static void parse_decimal(struct parsing *parsing, double *out)
 {
     char text[DECIMAL_MAX + 1], *end = text;
-    double number = parse_word(parsing, "0123456789.", text, DECIMAL_MAX) ? strtod(text, &end) : 0;
-    if (end == text || *end != '\0' || number > DECIMAL_MOST) {
+    double number = parse_word(parsing, "0123456789.eE+-", text, DECIMAL_MAX) ? strtod(text, &end) : 0;
+    if (end == text || *end != '\0' || number < 0 || number > DECIMAL_MOST) {
         request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must be a number from 0 to %d", parsing->name,
                      DECIMAL_MOST);
         return;
@@ -585,18 +585,40 @@ static void parse_seed(struct parsing *parsing)
     writing->seeded = parse_in_range(parsing, 0, INT64_MAX, &writing->sampling.seed);
 }
 
+static void add_stop(struct parsing *parsing, const char *text, size_t length)
+{
+    struct writing *writing = parsing->request->writing;
+    if (length == 0 || length > STOP_MAX || memchr(text, '\0', length)) {
+        request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must have 1 to %d bytes, none of them NUL", parsing->name,
+                     STOP_MAX);
+    } else if (!utf8_valid(text, length)) {
+        request_fail(parsing->request, CODE_BAD_UTF8, "%s: not valid UTF-8", parsing->name);
+    } else {
+        char *to = writing->stop_texts[writing->stop_count];
+        memcpy(to, text, length);
+        writing->stops[writing->stop_count++] = to;
+    }
+}
+
 static void parse_stop(struct parsing *parsing)
 {
+    add_stop(parsing, parsing->field->value, parsing->field->value_length);
+}
+
+static void parse_stops(struct parsing *parsing)
+{
+    enum { BYTES = STOPS_MAX * STOP_MAX };
     const struct entry_field *field = parsing->field;
-    struct writing *writing = parsing->request->writing;
-    if (field->value_length == 0 || field->value_length > STOP_MAX || memchr(field->value, '\0', field->value_length)) {
-        request_fail(parsing->request, CODE_BAD_REQUEST, "stop: must have 1 to %d bytes, none of them NUL", STOP_MAX);
-    } else if (!utf8_valid(field->value, field->value_length)) {
-        request_fail(parsing->request, CODE_BAD_UTF8, "stop: not valid UTF-8");
-    } else {
-        memcpy(writing->stop, field->value, field->value_length);
-        writing->stops[0] = writing->stop;
+    struct inputs inputs = inputs_measure(field->value, field->value_length, STOPS_MAX, BYTES);
+    char copy[BYTES];
+    struct row rows[STOPS_MAX];
+    if (inputs.problem != INPUTS_OK) {
+        request_fail(parsing->request, CODE_BAD_REQUEST,
+                     "stops: must be a JSON array of 1 to %d texts of 1 to %d bytes", STOPS_MAX, STOP_MAX);
+        return;
     }
+    inputs_decode(field->value, field->value_length, copy, rows);
+    for (uint32_t i = 0; i < inputs.count; i++) { add_stop(parsing, rows[i].text, rows[i].text_bytes); }
 }
 
 /* --- The model --- */
@@ -670,6 +692,7 @@ enum {
     FIELD(REPETITION_PENALTY, "repetition_penalty", parse_repetition_penalty, GENERATE)                                \
     FIELD(SEED, "seed", parse_seed, GENERATE)                                                                          \
     FIELD(STOP, "stop", parse_stop, GENERATE)                                                                          \
+    FIELD(STOPS, "stops", parse_stops, GENERATE)                                                                       \
     FIELD(RAW, "raw", parse_raw, SCORES)                                                                               \
     FIELD(TOP_N, "top_n", parse_top_n, RERANK)                                                                         \
     FIELD(INTO, "into", parse_into, EMBED)                                                                             \

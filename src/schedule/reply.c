@@ -168,7 +168,7 @@ static size_t text_room(const struct request *request)
 {
     enum { TOKEN_BYTES = 16 };
     uint32_t most = request->writing->max_tokens;
-    return TOKEN_BYTES * (size_t)(most < request->max_tokens ? most : request->max_tokens);
+    return TOKEN_BYTES * (size_t)(most > 0 && most < request->max_tokens ? most : request->max_tokens);
 }
 
 static void put_text(struct buffer *to, const struct request *request)

@@ -172,16 +172,17 @@ struct row {
     struct row *chain, **chained_by; /* links rows whose ids may be equal */
 };
 
-enum { STOP_MAX = 128 };
+enum { STOP_MAX = 128, STOPS_MAX = 4 }; /* bytes of a stop text; texts of the field `stops` */
 
 /* TASK_GENERATE: the wishes of its producer, and the text that was written. The request has one row, its prompt. */
 struct writing {
-    bool messages; /* the row's text is JSON, the messages of a chat */
-    bool seeded;   /* sampling.seed is from the producer, not from the name */
-    uint32_t max_tokens;
+    bool messages;       /* the row's text is JSON, the messages of a chat */
+    bool seeded;         /* sampling.seed is from the producer, not from the name */
+    uint32_t max_tokens; /* 0: as many as there is room for */
     struct sampling sampling;
-    char stop[STOP_MAX + 1]; /* "": none */
-    const char *stops[1];
+    char stop_texts[1 + STOPS_MAX][STOP_MAX + 1];
+    const char *stops[1 + STOPS_MAX]; /* [stop_count] */
+    unsigned stop_count;
     struct token_stream *stream; /* NULL: the text goes nowhere before it is complete */
 
     /* Written by the thread that computes, while the row is in a batch. */

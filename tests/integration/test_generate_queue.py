@@ -20,6 +20,7 @@ class GenerateQueue(GenerateCase):
                             "repetition_penalty": "1.2"}),
                  ("w" * 250, {"max_tokens": 100})]
         whole = self.locally(directory, "Hello", "--max-tokens", "32")["text"]
+        cases.append(("Hello", {"max_tokens": 32, "temperature": "1e-5"}))
         cases.append(("Hello", {"max_tokens": 32, "stop": whole[9:11]}))
         for prompt, wishes in cases:
             words = [word for name, value in wishes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -42,6 +43,21 @@ class GenerateQueue(GenerateCase):
         self.assertEqual(reply["finish_reason"], "stop")
         self.assert_nothing_left()
         self.assertEqual(daemon.stop(), 0)
+
+    def test_texts_that_end_at_one_of_several_stops(self):
+        directory = self.llama()
+        self.start_daemon(self.server, model=directory)
+        whole = self.locally(directory, "Hello", "--max-tokens", "32")["text"]
+        stops = ["never in it", whole[12:14], whole[9:11]]
+        reply = self.reply(self.send(prompt="Hello", max_tokens="32", stops=json.dumps(stops)))
+        self.assertEqual((reply["text"], reply["finish_reason"]), (whole[:min(map(whole.index, stops[1:]))], "stop"))
+        reply = self.reply(self.send(prompt="Hello", max_tokens="32", stops='["never in it"]', stop=whole[9:11]))
+        self.assertEqual(reply["text"], whole[:whole.index(whole[9:11])])
+
+    def test_a_text_without_a_bound_ends_with_the_model(self):
+        self.start_daemon(self.server, model=self.llama("endless", eos_token_id=None, seed=4))
+        reply = self.reply(self.send(prompt="Hello", max_tokens="0"))
+        self.assertEqual((reply["finish_reason"], reply["completion_tokens"]), ("length", 256 - 5))
 
     def test_a_mix_of_classes_and_tenants(self):
         directory = self.llama()
@@ -137,12 +153,15 @@ class GenerateQueue(GenerateCase):
                  ({"messages": '[{"role":"nobody","content":"a"}]'}, "bad_request", "messages: "),
                  ({"prompt": "a" * 256}, "too_long", "prompt: the model takes 256 tokens"),
                  ({"messages": json.dumps([{"role": "user", "content": "a" * 256}])}, "too_long", "messages: the model takes 256 tokens"),
-                 ({**good, "max_tokens": "0"}, "bad_request", "max_tokens: "), ({**good, "temperature": "-1"}, "bad_request", "temperature: "),
-                 ({**good, "temperature": "1e3"}, "bad_request", "temperature: "), ({**good, "top_p": "1.2.3"}, "bad_request", "top_p: "),
+                 ({**good, "max_tokens": "-1"}, "bad_request", "max_tokens: "), ({**good, "temperature": "-1"}, "bad_request", "temperature: "),
+                 ({**good, "temperature": "1e4"}, "bad_request", "temperature: "), ({**good, "top_p": "1.2.3"}, "bad_request", "top_p: "),
                  ({**good, "top_p": ""}, "bad_request", "top_p: "), ({**good, "min_p": "."}, "bad_request", "min_p: "),
                  ({**good, "top_k": "-1"}, "bad_request", "top_k: "), ({**good, "repetition_penalty": "1001"}, "bad_request", "repetition_penalty: "),
                  ({**good, "seed": "x"}, "bad_request", "seed: "), ({**good, "stop": ""}, "bad_request", "stop: "),
-                 ({**good, "stop": "s" * 129}, "bad_request", "stop: "), ({**good, "text": "b"}, "bad_request", "text: not with task generate"),
+                 ({**good, "stop": "s" * 129}, "bad_request", "stop: "), ({**good, "stops": "s"}, "bad_request", "stops: "),
+                 ({**good, "stops": '["a","b","c","d","e"]'}, "bad_request", "stops: "),
+                 ({**good, "stops": '["\\u0000"]'}, "bad_request", "stops: "), ({**good, "stops": json.dumps(["s" * 129])}, "bad_request", "stops: "),
+                 ({**good, "min_p": "e"}, "bad_request", "min_p: "), ({**good, "text": "b"}, "bad_request", "text: not with task generate"),
                  ({**good, "inputs": '["b"]'}, "bad_request", "inputs: not with task generate"),
                  ({**good, "encoding": "f32"}, "bad_request", "encoding: not with task generate"),
                  ({**good, "dims": "4"}, "bad_request", "dims: not with task generate")]

@@ -3,20 +3,13 @@
 import json
 
 from case import RedisCase, SANITIZED
-from language_model import make_llama
+from language_model import LanguageModels
 
 LONG = 60000  # tokens of a text that takes many seconds
 SOME = 1000 if SANITIZED else 3000  # and of one that takes seconds
 
 
-class GenerateCase(RedisCase):
-    def llama(self, name="llama", **how):
-        return make_llama(self.path("models", name), **how)
-
-    def endless(self):
-        """A model that never ends a text by itself."""
-        return self.llama("endless", positions=1 << 17, eos_token_id=None, seed=4)
-
+class GenerateCase(LanguageModels, RedisCase):
     def send(self, expected="done", **fields):
         return self.sender.submit_fields({"task": "generate", **fields}, expected=expected)
 
@@ -30,14 +23,6 @@ class GenerateCase(RedisCase):
         fields = {name.decode(): value.decode() for name, value in hash.items()}
         info = json.loads(fields.pop("info", "{}"))
         return {**fields, **info}
-
-    def locally(self, directory, prompt, *arguments):
-        """The line that `sluice generate` writes for a prompt or a list of messages."""
-        name = "prompt" if isinstance(prompt, str) else "messages"
-        source = self.write("in.txt", json.dumps({name: prompt}) + "\n")
-        result = self.run_sluice("generate", "--model", directory, "--precision", "f32", "--input", source, *arguments)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)
 
     def assert_like(self, reply, line):
         wanted = {"status": "done", **{key: value for key, value in line.items() if key != "index"}}

@@ -1,4 +1,4 @@
-"""Small random language models."""
+"""Small random language models, and their texts."""
 
 import json
 import os
@@ -48,3 +48,22 @@ def make_llama(directory, seed=1, template=CHAT, positions=256, **config):
     write_safetensors(os.path.join(directory, "model.safetensors"),
                       bare_tensors([("model.embed_tokens", vocabulary, hidden), *named, ("model.norm", hidden)], random.Random(seed)))
     return directory
+
+
+class LanguageModels:
+    """For cases: models in their directory, and what they write."""
+
+    def llama(self, name="llama", **how):
+        return make_llama(self.path("models", name), **how)
+
+    def endless(self):
+        """A model that never ends a text by itself."""
+        return self.llama("endless", positions=1 << 17, eos_token_id=None, seed=4)
+
+    def locally(self, directory, prompt, *arguments):
+        """The line that `sluice generate` writes for a prompt or a list of messages."""
+        name = "prompt" if isinstance(prompt, str) else "messages"
+        source = self.write("in.txt", json.dumps({name: prompt}) + "\n")
+        result = self.run_sluice("generate", "--model", directory, "--precision", "f32", "--input", source, *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
