@@ -59,6 +59,8 @@ struct client {
     bool ended; /* the peer has closed its side */
     bool keep;  /* another request may follow */
     bool bodyless;
+    bool parts;      /* the answer is in parts, and the last one is not made yet */
+    bool chunked;    /* each of them is a chunk; else the end of the connection is that of the answer */
     size_t progress; /* bytes since the deadline was set */
     char peer[INET6_ADDRSTRLEN + 16];
     struct buffer in; /* arrived, but not used */
@@ -174,13 +176,42 @@ static const char *reason_of(int status)
     return at < count ? reasons[at].reason : "";
 }
 
-/* The whole answer is sent. */
+/* Makes the next part of an answer, if there is one, to be sent. */
+static void make_part(struct client *client)
+{
+    static const char no_size[] = "00000000\r\n";
+    const struct http_options *options = &client->http->options;
+    struct buffer *part = &client->out[1];
+    size_t before = client->chunked ? sizeof no_size - 1 : 0;
+    buffer_append(part, no_size, before);
+    client->parts = options->more(options->context, client->request.number, part);
+    if (client->chunked && buffer_ok(part)) {
+        char size[sizeof no_size];
+        snprintf(size, sizeof size, "%08zx\r\n", part->length - before);
+        memcpy(part->data, size, before);
+        if (part->length > before) {
+            buffer_string(part, "\r\n");
+        } else {
+            part->length = 0;
+        }
+        if (!client->parts) { buffer_string(part, "0\r\n\r\n"); }
+    }
+    set_held(client, part->length);
+    client->timed = false; /* each part has a time of its own */
+    client->stage = !buffer_ok(part) ? DONE : part->length > 0 ? SENDING : WAITING;
+}
+
+/* What there was to send is sent. */
 static void end_answer(struct client *client)
 {
     for (int i = 0; i < 2; i++) { buffer_free(&client->out[i]); }
     close_file(&client->file);
     set_held(client, 0);
     client->sent = 0;
+    if (client->parts) {
+        make_part(client);
+        if (client->parts || client->stage != WAITING) { return; }
+    }
     client->keep = client->keep && !client->http->stopping;
     client->timed = client->timed && !client->keep;
     if (client->keep) {
@@ -260,9 +291,16 @@ static void send_reply(struct client *client, struct http_reply *reply)
     const char *type = reply->type ? reply->type : client->route ? client->route->type : "text/plain";
     int status = !whole ? 503 : reply->status != 0 ? reply->status : 200;
     if (!whole) { http_reply_free(reply); }
+    if (client->parts && !whole) {
+        client->stage = DONE;
+        return;
+    }
+    client->chunked = client->keep;
     if (http->stopping) { client->keep = false; }
     buffer_format(head, "HTTP/1.1 %d %s\r\n", status, reason_of(status));
-    if (status != 204) {
+    if (client->parts) {
+        buffer_format(head, "Content-Type: %s\r\n%s", type, client->chunked ? "Transfer-Encoding: chunked\r\n" : "");
+    } else if (status != 204) {
         buffer_format(head, "Content-Type: %s\r\nContent-Length: %" PRIu64 "\r\n", type,
                       reply->body.length + reply->file_length);
     }
@@ -612,11 +650,18 @@ static void set_deadline(struct client *client)
     event_add(client->deadline, client->http->patience[patience]);
 }
 
+static void tell_gone(const struct client *client)
+{
+    const struct http_options *options = &client->http->options;
+    if (options->gone) { options->gone(options->context, client->request.number); }
+}
+
 /* Ends each callback: waits for what the connection needs next, or closes it. */
 static void end_callback(struct client *client)
 {
     struct http *http = client->http;
     if (client->stage == DONE) {
+        if (client->parts) { tell_gone(client); }
         close_client(client);
         return;
     }
@@ -634,12 +679,6 @@ static void end_callback(struct client *client)
     watch(client, client->stage == SENDING ? EV_WRITE : reads ? EV_READ : 0);
 }
 
-static void tell_gone(const struct client *client)
-{
-    const struct http_options *options = &client->http->options;
-    if (options->gone) { options->gone(options->context, client->request.number); }
-}
-
 /* The peer has closed its side, or the connection is broken. */
 static void end_peer(struct client *client)
 {
@@ -649,7 +688,7 @@ static void end_peer(struct client *client)
     }
     bool idle = client->stage == HEAD && client->in.length == 0 && client->request.number != 0;
     client->http->refused += !idle && client->stage <= WAITING;
-    bool waits = client->stage == WAITING;
+    bool waits = client->stage == WAITING && !client->parts;
     client->stage = DONE;
     if (waits) { tell_gone(client); }
 }
@@ -687,7 +726,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
     (void)fd, (void)what;
     struct client *client = context;
     client->timed = false;
-    if (client->stage == WAITING) {
+    if (client->stage == WAITING && !client->parts) {
         char error[64];
         snprintf(error, sizeof error, "no answer within %u s", client->http->options.limits.answer_ms / 1000);
         refuse_request(client, 504, error);
@@ -699,18 +738,52 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
     end_callback(client);
 }
 
-void http_answer(struct http *http, uint64_t number, struct http_reply *reply)
+/* The client that waits for an answer, or for the next part of one; NULL: it is gone, or does not wait. */
+static struct client *find_waiting(const struct http *http, uint64_t number, bool parts)
 {
     uint64_t slot = number & (SLOTS - 1);
     struct client *client = slot < http->options.limits.connections ? http->clients[slot] : NULL;
-    if (!client || client->request.number != number || client->stage != WAITING) {
-        http_reply_free(reply);
-        return;
-    }
-    send_reply(client, reply);
+    bool waits = client && client->request.number == number && client->stage == WAITING && client->parts == parts;
+    return waits ? client : NULL;
+}
+
+/* Ends a call of the server's user. */
+static void end_call(struct client *client)
+{
     bool more = client->stage == HEAD && client->in.length > 0;
     end_callback(client);
     if (more) { event_active(client->socket, EV_READ, 0); } /* the next request has been read */
+}
+
+static void answer_waiting(struct http *http, uint64_t number, struct http_reply *reply, bool parts)
+{
+    struct client *client = find_waiting(http, number, false);
+    if (!client) {
+        http_reply_free(reply);
+        return;
+    }
+    client->parts = parts;
+    send_reply(client, reply);
+    end_call(client);
+}
+
+void http_answer(struct http *http, uint64_t number, struct http_reply *reply)
+{
+    answer_waiting(http, number, reply, false);
+}
+
+void http_answer_parts(struct http *http, uint64_t number, struct http_reply *reply)
+{
+    answer_waiting(http, number, reply, true);
+}
+
+void http_answer_more(struct http *http, uint64_t number)
+{
+    struct client *client = find_waiting(http, number, true);
+    if (!client) { return; }
+    end_answer(client);
+    send_more(client);
+    end_call(client);
 }
 
 /* ---- connections ---- */

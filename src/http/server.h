@@ -102,9 +102,14 @@ struct http_options {
     void (*refuse)(void *context, const struct http_route *route, int status, const char *error,
                    struct http_reply *reply);
 
-    /* The client of a request that waits for http_answer has closed its side, or has waited for answer_ms. NULL: no
-     * callback; a client that has closed its side then still gets its answer. */
+    /* The client of a request that waits for http_answer has closed its side, or has waited for answer_ms; or that of
+     * an answer in parts is gone before the last one was made. NULL: no callback; a client that has closed its side
+     * then still gets its answer. */
     void (*gone)(void *context, uint64_t number);
+
+    /* Appends the next part of an answer that http_answer_parts has begun; nothing: there is none yet. It is asked
+     * when the client has read the one before. Returns whether others follow; after the last it is not called again. */
+    bool (*more)(void *context, uint64_t number, struct buffer *to);
 };
 
 /* Listens. Owns: the caller ends it with http_close. Errors: STATUS_BAD_INPUT (the address), STATUS_IO (it cannot be
@@ -128,6 +133,12 @@ bool http_is_loopback(const char *address);
  * buffers and its file, in any case, and leaves it empty. It calls no callback. It may be called from `gone` and from
  * the `answer` of another request. */
 void http_answer(struct http *http, uint64_t number, struct http_reply *reply);
+
+/* Begins an answer whose body is sent in parts as they are made: `more` is asked for each, now and whenever
+ * http_answer_more says that there is one. No more than one part waits for a slow client, which has receive_ms for
+ * each. The reply has no body and no file. Otherwise as http_answer, but both call `more`. */
+void http_answer_parts(struct http *http, uint64_t number, struct http_reply *reply);
+void http_answer_more(struct http *http, uint64_t number);
 
 /* Makes the reply of an error: JSON, {"error": ...}. Returns HTTP_NOW, for routes that end with it. */
 enum http_when http_error(struct http_reply *reply, int status, const char *error);

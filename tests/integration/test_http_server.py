@@ -61,6 +61,21 @@ class Peer:
         del self.rest[:length]
         return int(first.split(" ")[1]), headers, data
 
+    def chunks(self):
+        """The chunks of the next body."""
+        found = []
+        while not found or found[-1]:
+            while self.rest.count(b"\r\n") < 1 and self.more():
+                pass
+            size, _, self.rest = self.rest.partition(b"\r\n")
+            length = int(size, 16)
+            while len(self.rest) < length + 2 and self.more():
+                pass
+            found.append(bytes(self.rest[:length]))
+            assert self.rest[length:length + 2] == b"\r\n", self.rest[length:length + 20]
+            del self.rest[:length + 2]
+        return found[:-1]
+
     def ended(self):
         """Whether the server closes the connection without another byte."""
         return self.rest == b"" and self.more() == b""
@@ -331,6 +346,65 @@ class HttpServer(unittest.TestCase):
         self.assertEqual(peer.answer()[0], 504)
         self.assertTrue(peer.ended())
         self.assertEqual(self.state()["gone"], gone + 1)
+
+    def push(self, count):
+        self.assertEqual(self.ask(f"POST /push?{count} HTTP/1.1\r\nHost: h\r\n\r\n")[0], 200)
+
+    def test_answers_in_parts(self):
+        """A chunk for each part; another answer may follow. Without chunks, the end of the connection ends it."""
+        letters = bytes(range(ord("a"), ord("z") + 1))
+        self.serve()
+        peer, close, old = (self.peer().send(f"GET /parts HTTP/1.{minor}\r\nHost: h\r\n{more}\r\n")
+                            for minor, more in ((1, ""), (1, "Connection: close\r\n"), (0, "")))
+        self.wait_state(streams=3)
+        for count in (3, 5, 20):
+            self.push(count)
+            self.wait_state(streams=3)
+        late = self.peer().send("GET /parts HTTP/1.1\r\nHost: h\r\n\r\n")
+        self.wait_state(streams=4)
+        self.push(0)
+        status, headers, _ = peer.answer()
+        self.assertEqual((status, headers["content-type"], headers["x-answer"], headers["transfer-encoding"]),
+                         (200, "text/event-stream", "yes", "chunked"))
+        self.assertNotIn("content-length", headers)
+        text = letters + letters[:2]
+        self.assertEqual(peer.chunks(), [text[:3], text[3:8], text[8:]])
+        self.assertEqual(peer.send("GET /fixed HTTP/1.1\r\nHost: h\r\n\r\n").answer()[2], b"ok")
+        late.answer()
+        self.assertEqual(late.chunks(), [text])
+        for each in (close, old):
+            status, headers, _ = each.answer()
+            self.assertEqual((status, headers["connection"], headers.get("transfer-encoding")), (200, "close", None))
+            while each.more():
+                pass
+            self.assertEqual(each.rest, text)
+        self.wait_state(streams=0, gone=0)
+
+    def test_a_slow_reader_of_parts_holds_one_of_them(self):
+        self.serve()
+        peer = self.peer().send("GET /parts HTTP/1.1\r\nHost: h\r\n\r\n")
+        self.wait_state(streams=1)
+        for _ in range(40):
+            self.push(1 << 20)
+        self.push(0)
+        peer.answer()
+        chunks = peer.chunks()
+        self.assertLess(len(chunks), 20)
+        self.assertEqual(sum(map(len, chunks)), 40 << 20)
+        self.wait_state(streams=0, gone=0)
+
+    def test_clients_that_leave_an_answer_in_parts(self):
+        self.serve(receive=500)
+        waits, reads, sleeps = (self.peer().send("GET /parts HTTP/1.1\r\nHost: h\r\n\r\n") for _ in range(3))
+        self.wait_state(streams=3)
+        self.push(10)
+        waits.answer()
+        waits.close()
+        self.wait_state(gone=1, streams=2)
+        self.push(50 << 20)
+        reads.close()
+        sleeps.answer()
+        self.wait_state(gone=3, streams=0)
 
     def test_slow_clients_are_cut_off(self):
         """Whatever they do slowly: a head, a body, reading, or nothing at all."""

@@ -7,6 +7,8 @@
  * /cut               the same, but the file has lost its second half
  * /large?N           a body of N bytes
  * /later             waits for /release, which answers all that wait; /state lists the clients that went away
+ * /parts             waits for /push?N, which adds N bytes to a text, from `a` to `z` and again; with 0 it ends. Each
+ *                    client gets it from its beginning, in parts
  * /fixed             "ok", as fast as it can be
  *
  * It ends when a signal has come and no request is in flight. */
@@ -22,14 +24,20 @@
 #include "base/json.h"
 #include "http/server.h"
 
-enum { WAITING_MAX = 65536 };
+enum { WAITING_MAX = 65536, STREAMS_MAX = 64 };
 
 struct app {
     struct event_base *base;
     struct http *http;
     uint64_t waiting[WAITING_MAX]; /* numbers of requests */
     unsigned waiting_count, gone;
-    bool stopping;
+    struct {
+        uint64_t number;
+        size_t sent;
+    } streams[STREAMS_MAX];
+    unsigned stream_count;
+    struct buffer text; /* of the streams */
+    bool complete, stopping;
 };
 
 static enum http_when echo(void *context, const struct http_request *request, struct http_reply *reply)
@@ -93,14 +101,64 @@ static enum http_when release(void *context, const struct http_request *request,
     return HTTP_NOW;
 }
 
+static enum http_when parts(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    struct app *app = context;
+    if (app->stream_count == STREAMS_MAX) { return http_error(reply, 503, "too many streams"); }
+    if (app->stream_count == 0) { app->text.length = 0; }
+    app->streams[app->stream_count].sent = 0;
+    app->streams[app->stream_count++].number = request->number;
+    return HTTP_LATER;
+}
+
+static bool end_stream(struct app *app, uint64_t number)
+{
+    unsigned at = 0;
+    while (at < app->stream_count && app->streams[at].number != number) { at++; }
+    if (at == app->stream_count) { return false; }
+    app->streams[at] = app->streams[--app->stream_count];
+    return true;
+}
+
+static bool more(void *context, uint64_t number, struct buffer *to)
+{
+    struct app *app = context;
+    unsigned at = 0;
+    while (at < app->stream_count && app->streams[at].number != number) { at++; }
+    if (at == app->stream_count) { abort(); }
+    buffer_append(to, app->text.data + app->streams[at].sent, app->text.length - app->streams[at].sent);
+    app->streams[at].sent = app->text.length;
+    return !(app->complete && end_stream(app, number));
+}
+
+static enum http_when push(void *context, const struct http_request *request, struct http_reply *reply)
+{
+    struct app *app = context;
+    size_t length = strtoul(request->query, NULL, 10);
+    char *to = buffer_reserve(&app->text, length + 1);
+    if (!to) { return http_error(reply, 503, "no memory"); }
+    for (size_t i = 0; i < length; i++) { to[i] = (char)('a' + (app->text.length + i) % 26); }
+    app->text.length += length;
+    app->complete = length == 0;
+    for (unsigned i = app->stream_count; i-- > 0;) {
+        struct http_reply answer = {.type = "text/event-stream"};
+        uint64_t number = app->streams[i].number;
+        buffer_string(&answer.headers, "X-Answer: yes\r\n");
+        http_answer_parts(app->http, number, &answer); /* nothing happens if it has begun */
+        http_answer_more(app->http, number);
+    }
+    return HTTP_NOW;
+}
+
 static enum http_when state(void *context, const struct http_request *request, struct http_reply *reply)
 {
     (void)request;
     const struct app *app = context;
     uint64_t answered, refused;
     http_counters(app->http, &answered, &refused);
-    buffer_json(&reply->body, "{'waiting':%u,'gone':%u,'answered':%" PRIu64 ",'refused':%" PRIu64 ",'in_flight':%u}",
-                app->waiting_count, app->gone, answered, refused, http_in_flight(app->http));
+    buffer_json(&reply->body,
+                "{'waiting':%u,'streams':%u,'gone':%u,'answered':%" PRIu64 ",'refused':%" PRIu64 ",'in_flight':%u}",
+                app->waiting_count, app->stream_count, app->gone, answered, refused, http_in_flight(app->http));
     return HTTP_NOW;
 }
 
@@ -115,10 +173,11 @@ static void on_gone(void *context, uint64_t number)
 {
     struct app *app = context;
     unsigned at = 0;
+    app->gone++;
+    if (end_stream(app, number)) { return; }
     while (at < app->waiting_count && app->waiting[at] != number) { at++; }
     if (at == app->waiting_count) { abort(); }
     app->waiting[at] = app->waiting[--app->waiting_count];
-    app->gone++;
     http_answer(app->http, number, &(struct http_reply){0}); /* too late: nothing happens */
 }
 
@@ -146,6 +205,8 @@ static const struct http_route routes[] = {
     {"/large", HTTP_GET, "text/plain", large},
     {"/later", HTTP_GET | HTTP_POST, "text/plain", later},
     {"/release", HTTP_POST, "text/plain", release},
+    {"/parts", HTTP_GET, "text/plain", parts},
+    {"/push", HTTP_POST, "text/plain", push},
     {"/state", HTTP_GET, "application/json", state},
     {"/fixed", HTTP_GET | HTTP_POST, "text/plain", fixed},
 };
@@ -169,7 +230,8 @@ int main(int count, char **words)
                                          .folder = words[2],
                                          .context = &app,
                                          .refuse = refuse,
-                                         .gone = on_gone};
+                                         .gone = on_gone,
+                                         .more = more};
     struct event *end = app.base ? evsignal_new(app.base, SIGTERM, on_signal, &app) : NULL;
     if (!end || event_add(end, NULL) != 0) { return 70; }
     if (http_open(app.base, &options, &app.http, &err) != STATUS_OK) {
@@ -181,6 +243,7 @@ int main(int count, char **words)
     puts("listens");
     fflush(stdout);
     while (!app.stopping || http_in_flight(app.http) > 0) { event_base_loop(app.base, EVLOOP_ONCE); }
+    buffer_free(&app.text);
     http_close(app.http);
     event_free(end);
     event_base_free(app.base);
