@@ -65,6 +65,13 @@ static bool read_string(struct reader *reader, struct slice *string, bool *escap
     return true;
 }
 
+/* Makes room for all decoded strings together, which are shorter than the body, so that this memory never moves. */
+static bool reserve_decoded(struct reader *reader)
+{
+    struct buffer *decoded = &reader->call->decoded;
+    return decoded->data || buffer_reserve(decoded, (size_t)(reader->end - reader->body)) || fail_memory(reader);
+}
+
 /* Reads a string that is used decoded. Its bytes stay in the body if it has no escapes. */
 static bool read_decoded(struct reader *reader, struct slice *string)
 {
@@ -73,23 +80,16 @@ static bool read_decoded(struct reader *reader, struct slice *string)
     if (!escaped) { return true; }
     struct buffer *decoded = &reader->call->decoded;
     size_t start = decoded->length;
-    /* All decoded strings together are shorter than the body, so this memory never moves. */
-    if (!decoded->data && !buffer_reserve(decoded, (size_t)(reader->end - reader->body))) {
-        return fail_memory(reader);
-    }
+    if (!reserve_decoded(reader)) { return false; }
     bool whole = buffer_json_decode(decoded, string->bytes, string->length);
     *string = (struct slice){decoded->data + start, decoded->length - start};
     return whole || fail_member(reader, "not a JSON string");
 }
 
-/* Reads one text and adds it to the call. */
-static bool add_text(struct reader *reader)
+/* Adds a text to the call, JSON as it stands in the body. */
+static bool keep_text(struct reader *reader, struct slice text)
 {
     struct call *call = reader->call;
-    struct slice text;
-    bool escaped;
-    if (!read_string(reader, &text, &escaped)) { return false; }
-    if (text.length == 0) { return fail_member(reader, "must not be empty"); }
     uint32_t count = call->text_count;
     if (count == CALL_TEXTS_MAX) {
         const char *name = reader->member->name;
@@ -101,15 +101,35 @@ static bool add_text(struct reader *reader)
         if (!texts) { return fail_memory(reader); }
         call->texts = texts;
     }
-    call->texts[count] = (struct slice){text.bytes - 1, text.length + 2};
+    call->texts[count] = text;
     call->text_count++;
+    return true;
+}
+
+/* Reads one text and adds it to the call. */
+static bool add_text(struct reader *reader)
+{
+    struct slice text;
+    bool escaped;
+    if (!read_string(reader, &text, &escaped)) { return false; }
+    if (text.length == 0) { return fail_member(reader, "must not be empty"); }
+    return keep_text(reader, (struct slice){text.bytes - 1, text.length + 2});
+}
+
+/* Moves past a value, whose strings are not checked. */
+static bool read_value(struct reader *reader, struct slice *value)
+{
+    value->bytes = reader->lexer.at;
+    if (!lexer_value(&reader->lexer, 3)) { return fail_member(reader, "not JSON, or nested too deeply"); }
+    value->length = (size_t)(reader->lexer.at - value->bytes);
     return true;
 }
 
 /* Moves past the value of a member that nobody reads. */
 static bool skip_value(struct reader *reader)
 {
-    return lexer_value(&reader->lexer, 3) || fail_member(reader, "not JSON, or nested too deeply");
+    struct slice value = {NULL, 0};
+    return read_value(reader, &value);
 }
 
 /* Reads an object after its opening brace: `read` reads each value. */
@@ -162,8 +182,10 @@ static bool fail_text(struct reader *reader)
 {
     bool number = reader->lexer.at < reader->lexer.end && memchr("-0123456789[", *reader->lexer.at, 12);
     if (number && reader->member->kind == MEMBER_INPUT && reader->call->dialect->faults == &openai_faults) {
-        return fail_member(reader, "token ids are ids of another model's vocabulary; send texts"
-                                   " (LangChain: OpenAIEmbeddings(..., check_embedding_ctx_length=False))");
+        return fail_member(reader, reader->call->task == TASK_GENERATE
+                                       ? "token ids are not taken; send texts"
+                                       : "token ids are ids of another model's vocabulary; send texts"
+                                         " (LangChain: OpenAIEmbeddings(..., check_embedding_ctx_length=False))");
     }
     return fail_member(reader,
                        reader->member->kind == MEMBER_SEQUENCES ? "must be a list of one string" : "must be a string");
@@ -300,11 +322,75 @@ static bool read_text_or_name(struct reader *reader, struct slice *text)
     return name || text->length > 0 || fail_member(reader, "must not be empty");
 }
 
-static bool read_refused(struct reader *reader)
+/* Reads the messages of a chat. The worker, which knows the model's format, reads what is in them. */
+static bool read_messages(struct reader *reader)
+{
+    struct slice messages = {NULL, 0};
+    if (!read_value(reader, &messages)) { return false; }
+    if (messages.bytes[0] != '[') { return fail_member(reader, "must be a list of messages"); }
+    reader->call->chat = reader->call->single = true;
+    return keep_text(reader, messages);
+}
+
+static bool read_number(struct reader *reader, struct slice *number)
 {
     const char *start = reader->lexer.at;
-    if (!skip_value(reader)) { return false; }
-    return *start == 'f' || fail_member(reader, "not supported by this server");
+    bool read = lexer_scalar(&reader->lexer) && !memchr("tfn", *start, 3);
+    *number = (struct slice){start, (size_t)(reader->lexer.at - start)};
+    return read || fail_member(reader, "must be a number");
+}
+
+/* A value that has these bytes apart from its blanks. */
+static bool is_spelled(struct slice value, const char *word)
+{
+    for (size_t i = 0; i < value.length; i++) {
+        if (memchr(" \t\r\n", value.bytes[i], 4)) { continue; }
+        if (value.bytes[i] != *word++) { return false; }
+    }
+    return *word == '\0';
+}
+
+/* An empty list counts as not given. */
+static bool read_stops(struct reader *reader, struct slice *stops)
+{
+    struct buffer *decoded = &reader->call->decoded;
+    struct slice value = {NULL, 0};
+    if (!read_value(reader, &value)) { return false; }
+    if (value.bytes[0] == '[') {
+        if (!is_spelled(value, "[]")) { *stops = value; }
+        return true;
+    }
+    if (value.bytes[0] != '"') { return fail_member(reader, "must be a string or a list of strings"); }
+    if (!reserve_decoded(reader)) { return false; }
+    *stops = (struct slice){decoded->data + decoded->length, value.length + 2};
+    buffer_string(decoded, "[");
+    buffer_append(decoded, value.bytes, value.length);
+    buffer_string(decoded, "]");
+    return true;
+}
+
+static bool read_stream_options(struct reader *reader, signed char *usage)
+{
+    struct slice value = {NULL, 0}, flag = {"false", 5};
+    if (!read_value(reader, &value)) { return false; }
+    if (value.bytes[0] != '{') { return fail_member(reader, "must be an object"); }
+    (void)json_member(value.bytes, value.length, "include_usage", &flag.bytes, &flag.length);
+    *usage = is_spelled(flag, "true");
+    return *usage || is_spelled(flag, "false") || is_spelled(flag, "null") ||
+           fail_member(reader, "`include_usage` must be true or false");
+}
+
+static bool read_refused(struct reader *reader)
+{
+    const char *const *words = reader->member->words;
+    char what[128];
+    struct slice value = {NULL, 0};
+    if (!read_value(reader, &value)) { return false; }
+    bool harmless = is_spelled(value, "false");
+    for (int i = 0; !harmless && words[i]; i++) { harmless = is_spelled(value, words[i]); }
+    if (!words[0]) { return harmless || fail_member(reader, "not supported by this server"); }
+    snprintf(what, sizeof what, "not supported by this server, except as %s", words[0]);
+    return harmless || fail_member(reader, what);
 }
 
 /* Reads the value of a known member. */
@@ -340,6 +426,14 @@ static bool read_member(struct reader *reader)
         return read_word(reader, &number);
     case MEMBER_WORDS:
         return read_words(reader, at);
+    case MEMBER_MESSAGES:
+        return read_messages(reader);
+    case MEMBER_NUMBER:
+        return read_number(reader, at);
+    case MEMBER_STOPS:
+        return read_stops(reader, at);
+    case MEMBER_STREAM_OPTIONS:
+        return read_stream_options(reader, at);
     default:
         return read_refused(reader);
     }

@@ -14,11 +14,12 @@
 #include "gateway/body.h"
 #include "gateway/cache.h"
 #include "gateway/jobs.h"
+#include "gateway/request_fields.h"
 #include "redis/producer.h"
 
-enum { TIMEOUT_MS = 600000, WAIT_MOST_S = 60 };
+enum { WAIT_MOST_S = 60 };
 enum { TEXTS_FALLBACK = 256, BYTES_FALLBACK = 1 << 20 }; /* a request's limits, while the queue has published none */
-enum { BUCKETS = 4096, FIELDS_MAX = 16 };
+enum { BUCKETS = 4096 };
 /* The least floats of an answer that is rendered on a thread, and the most such answers at a time. */
 enum { RENDERED_FLOATS = 1 << 16, RENDERED_MOST = 64 };
 
@@ -27,14 +28,15 @@ struct part {
     struct exchange *exchange;
     struct producer_request *request; /* NULL: it has ended */
     uint32_t first, count;
-    struct buffer lists; /* TASK_CLASSIFY, TASK_TOKENIZE: the elements of the reply's array */
-};
+    struct buffer lists; /* TASK_CLASSIFY, TASK_TOKENIZE, TASK_GENERATE: its elements of the answer's lists */
 
-/* The wishes that the headers of a call express. */
-struct wishes {
-    enum request_class class;
-    uint64_t timeout_ms;
-    char *tenant, *traceparent, *tracestate; /* NULL: not given */
+    /* If the answer is sent while it is written: */
+    struct buffer text; /* not sent yet */
+    size_t taken;       /* bytes of the whole text that have been in `text` */
+    uint64_t tokens;    /* their tokens */
+    char finish[16];    /* why it has ended; "": it has not */
+    bool opened;        /* its first chunk is sent */
+    bool closed;        /* its last one is */
 };
 
 /* A call or a question about a job, from its body to its answer. */
@@ -55,12 +57,14 @@ struct exchange {
     bool async;     /* the client does not wait for the reply */
     bool charged;   /* its tokens, or it needs none */
     bool hit;       /* its vectors are from the cache */
+    bool begun;     /* some of the answer is sent, as events … */
+    bool complete;  /* … and nothing will be added */
     bool rendering; /* the pool's thread has it */
     bool ended;     /* it is freed once it was rendered */
     struct cache_look *cache; /* NULL: the call is none for the cache */
     struct buffer floats, lists;
     uint32_t dim;
-    uint64_t tokens;
+    uint64_t tokens, written_tokens, created_s;
     struct buffer rendered;
     char model[256];
     char id[JOB_ID_MAX]; /* of the request, or what the parts' ids begin with */
@@ -76,6 +80,13 @@ struct calls {
 };
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
+
+static struct exchange *find_exchange(const struct calls *calls, uint64_t number)
+{
+    struct exchange *exchange = calls->buckets[number % BUCKETS];
+    while (exchange && exchange->number != number) { exchange = exchange->next; }
+    return exchange;
+}
 
 /* The id of a request by its number. */
 static void name_request(const struct calls *calls, uint64_t number, char id[JOB_ID_MAX])
@@ -107,18 +118,28 @@ void calls_refuse(struct calls *calls, const struct dialect *dialect, const stru
 
 static void free_exchange(struct exchange *exchange)
 {
-    for (uint32_t i = 0; i < exchange->part_count; i++) { buffer_free(&exchange->parts[i].lists); }
+    for (uint32_t i = 0; i < exchange->part_count; i++) {
+        buffer_free(&exchange->parts[i].lists);
+        buffer_free(&exchange->parts[i].text);
+    }
     buffer_free(&exchange->floats);
     buffer_free(&exchange->lists);
     buffer_free(&exchange->rendered);
     cache_close(exchange->cache);
     call_free(&exchange->call);
-    free(exchange->wishes.tenant);
-    free(exchange->wishes.traceparent);
-    free(exchange->wishes.tracestate);
+    wishes_free(&exchange->wishes);
     free(exchange->parts);
     free(exchange->body);
     free(exchange);
+}
+
+static void cancel_parts(struct exchange *exchange)
+{
+    for (uint32_t i = 0; i < exchange->part_count; i++) {
+        struct part *part = &exchange->parts[i];
+        if (part->request) { producer_cancel(part->request); }
+        part->request = NULL;
+    }
 }
 
 /* Cancels its requests that have not ended, and frees the exchange. */
@@ -132,9 +153,7 @@ static void end_exchange(struct exchange *exchange)
         calls->counts.open--;
     }
     if (exchange->ask) { keys_forget(exchange->ask); }
-    for (uint32_t i = 0; i < exchange->part_count; i++) {
-        if (exchange->parts[i].request) { producer_cancel(exchange->parts[i].request); }
-    }
+    cancel_parts(exchange);
     exchange->ended = true;
     if (!exchange->rendering) { free_exchange(exchange); }
 }
@@ -149,9 +168,15 @@ static void answer_exchange(struct exchange *exchange, struct http_reply *reply)
     end_exchange(exchange);
 }
 
+static void break_off(struct exchange *exchange, const struct fault *fault);
+
 static void answer_fault(struct exchange *exchange, const struct fault *fault)
 {
     struct http_reply reply = {0};
+    if (exchange->begun) {
+        break_off(exchange, fault);
+        return;
+    }
     calls_refuse(exchange->calls, exchange->call.dialect, fault, &reply);
     answer_exchange(exchange, &reply);
 }
@@ -183,24 +208,31 @@ static void answer_rendered(struct exchange *exchange)
     exchange->rendered = (struct buffer){0};
     exchange->calls->counts.succeeded++;
     if (exchange->cache) { buffer_format(&reply.headers, "X-Sluice-Cache: %s\r\n", exchange->hit ? "hit" : "miss"); }
-    charge_call(exchange, exchange->tokens);
+    charge_call(exchange, exchange->tokens + exchange->written_tokens);
     answer_exchange(exchange, &reply);
+}
+
+static struct answer describe_answer(const struct exchange *exchange)
+{
+    const float *floats = (const float *)(const void *)exchange->floats.data;
+    bool embeds = exchange->call.task == TASK_EMBED;
+    return (struct answer){.vectors = embeds ? floats : NULL,
+                           .scores = embeds ? NULL : floats,
+                           .lists = {exchange->lists.data, exchange->lists.length},
+                           .dim = exchange->dim,
+                           .tokens = exchange->tokens,
+                           .written_tokens = exchange->written_tokens,
+                           .created_s = exchange->created_s,
+                           .model = exchange->model,
+                           .request_id = exchange->id};
 }
 
 /* Thread: the loop's, or that of the pool, which then has the exchange for itself. */
 static void render_answer(void *context, void *item)
 {
     struct exchange *exchange = item;
+    struct answer answer = describe_answer(exchange);
     (void)context;
-    const float *floats = (const float *)(const void *)exchange->floats.data;
-    bool embeds = exchange->call.task == TASK_EMBED;
-    struct answer answer = {.vectors = embeds ? floats : NULL,
-                            .scores = embeds ? NULL : floats,
-                            .lists = {exchange->lists.data, exchange->lists.length},
-                            .dim = exchange->dim,
-                            .tokens = exchange->tokens,
-                            .model = exchange->model,
-                            .request_id = exchange->id};
     dialect_render(&exchange->call, &answer, &exchange->rendered);
 }
 
@@ -241,6 +273,97 @@ static void answer_result(struct exchange *exchange)
     }
 }
 
+/* --- Answers that are sent while they are written: server-sent events --------------------------------------------- */
+
+/* Begins the answer, or tells that there is more of it. It may end the exchange. */
+static void send_events(struct exchange *exchange)
+{
+    struct http *http = *exchange->calls->options.http;
+    if (exchange->begun) {
+        http_answer_more(http, exchange->number);
+        return;
+    }
+    struct http_reply reply = {.type = "text/event-stream"};
+    exchange->begun = true;
+    exchange->created_s = clock_unix_ms() / 1000;
+    snprintf(exchange->model, sizeof exchange->model, "%s", producer_facts(exchange->queue->producer)->model);
+    put_request_id(&reply, exchange->id);
+    buffer_string(&reply.headers, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    http_answer_parts(http, exchange->number, &reply);
+}
+
+/* Takes tokens that follow those before them. Where some are missing, the rest comes with the reply. */
+static void on_written(void *context, uint64_t index, uint64_t tokens, const struct resp_value *text)
+{
+    struct part *part = context;
+    if (index != part->tokens) { return; }
+    part->tokens += tokens;
+    part->taken += text->length;
+    buffer_append(&part->text, text->bytes, text->length);
+    if (text->length > 0) { send_events(part->exchange); }
+}
+
+/* Takes the rest of a text from its reply. */
+static void take_rest(struct part *part, struct slice text, const char *finish)
+{
+    struct exchange *exchange = part->exchange;
+    size_t taken = part->taken < text.length ? part->taken : text.length;
+    buffer_append(&part->text, text.bytes + taken, text.length - taken);
+    snprintf(part->finish, sizeof part->finish, "%s", finish);
+    if (exchange->open_parts > 1) { return; }
+    exchange->complete = true;
+    exchange->calls->counts.succeeded++;
+    charge_call(exchange, exchange->tokens + exchange->written_tokens);
+}
+
+/* Ends an answer that has begun. */
+static void break_off(struct exchange *exchange, const struct fault *fault)
+{
+    if (exchange->complete) { return; }
+    exchange->calls->counts.failed[fault->kind]++;
+    buffer_string(&exchange->rendered, "data: ");
+    dialect_render_fault(exchange->call.dialect, fault, &exchange->rendered);
+    buffer_string(&exchange->rendered, "\n\n");
+    cancel_parts(exchange);
+    exchange->complete = true;
+    send_events(exchange);
+}
+
+/* Appends what a part has to send. */
+static void put_part(struct part *part, const struct answer *answer, struct buffer *to)
+{
+    const struct call *call = &part->exchange->call;
+    struct chunk chunk = {.index = part->first, .text = {part->text.data, part->text.length}, .first = !part->opened};
+    if (part->text.length > 0) {
+        call->dialect->put_chunk(call, answer, &chunk, to);
+        part->opened = true;
+    }
+    if (part->finish[0] != '\0' && !part->closed) {
+        chunk = (struct chunk){.index = part->first, .text = {"", 0}, .finish = part->finish, .first = !part->opened};
+        call->dialect->put_chunk(call, answer, &chunk, to);
+        part->closed = true;
+    }
+    to->broken = to->broken || !buffer_ok(&part->text);
+    buffer_free(&part->text);
+}
+
+bool calls_put_more(struct calls *calls, uint64_t number, struct buffer *to)
+{
+    struct exchange *exchange = find_exchange(calls, number);
+    if (!exchange) { return false; }
+    struct answer answer = describe_answer(exchange);
+    for (uint32_t i = 0; i < exchange->part_count; i++) { put_part(&exchange->parts[i], &answer, to); }
+    if (!exchange->complete) { return true; }
+    if (exchange->rendered.length > 0) {
+        buffer_append(to, exchange->rendered.data, exchange->rendered.length);
+    } else {
+        exchange->call.dialect->put_end(&exchange->call, &answer, to);
+    }
+    histogram_add(&calls->counts.durations, clock_now_ns() - exchange->began_ns);
+    end_exchange(exchange);
+    return false;
+}
+
 /* --- Replies ------------------------------------------------------------------------------------------------------ */
 
 static struct slice slice_of(const struct resp_value *value)
@@ -264,18 +387,41 @@ static bool take_floats(struct part *part, struct slice bytes, uint64_t dim)
     return true;
 }
 
+/* Puts the text that a part has written into its element. */
+static bool take_text(struct part *part, struct slice text, struct slice info)
+{
+    struct exchange *exchange = part->exchange;
+    uint64_t prompt_tokens, written_tokens, done_at;
+    char finish[16];
+    (void)json_member_number(info.bytes, info.length, "prompt_tokens", &prompt_tokens);
+    (void)json_member_number(info.bytes, info.length, "completion_tokens", &written_tokens);
+    (void)json_member_number(info.bytes, info.length, "done_at", &done_at);
+    exchange->tokens += prompt_tokens;
+    exchange->written_tokens += written_tokens;
+    bool whole = json_member_text(info.bytes, info.length, "finish_reason", finish, sizeof finish);
+    if (!whole) { return false; }
+    if (exchange->call.stream) {
+        take_rest(part, text, finish);
+        return true;
+    }
+    exchange->created_s = done_at / 1000;
+    exchange->call.dialect->put_choice(&exchange->call, part->first, text, finish, &part->lists);
+    return buffer_ok(&part->lists);
+}
+
 static bool take_result(struct part *part, const struct resp_value *fields, struct slice info)
 {
     struct exchange *exchange = part->exchange;
+    bool texts = exchange->call.task == TASK_GENERATE;
     uint64_t tokens, dim, count;
     char model[sizeof exchange->model];
     (void)json_member_number(info.bytes, info.length, "tokens", &tokens);
     (void)json_member_number(info.bytes, info.length, "count", &count);
     exchange->tokens += tokens;
     (void)json_member_text(info.bytes, info.length, "model", model, sizeof model);
-    if (exchange->model[0] == '\0') { memcpy(exchange->model, model, sizeof model); }
+    if (exchange->model[0] == '\0' || exchange->begun) { memcpy(exchange->model, model, sizeof model); }
     /* Vectors of two models cannot be compared: a queue may get another one between two parts. */
-    if (count != part->count || strcmp(exchange->model, model) != 0) { return false; }
+    if ((!texts && count != part->count) || strcmp(exchange->model, model) != 0) { return false; }
     if (exchange->cache) { cache_take_info(exchange->cache, part->first, part->count, info); }
     switch (exchange->call.task) {
     case TASK_EMBED:
@@ -283,6 +429,8 @@ static bool take_result(struct part *part, const struct resp_value *fields, stru
         return take_floats(part, slice_of(resp_field(fields, "embedding")), dim);
     case TASK_RERANK:
         return take_floats(part, slice_of(resp_field(fields, "scores")), 1);
+    case TASK_GENERATE:
+        return take_text(part, slice_of(resp_field(fields, "text")), info);
     default: {
         const char *name = exchange->call.task == TASK_CLASSIFY ? "labels" : "tokens";
         struct slice lists = slice_of(resp_field(fields, name));
@@ -332,8 +480,13 @@ static void on_ended(void *context, const struct producer_reply *reply)
             fault_set(&fault, dialect, FAULT_BACKEND, NULL,
                       "the queue answered with a reply that is not what was asked");
             answer_fault(exchange, &fault);
-        } else if (--exchange->open_parts == 0) {
-            answer_result(exchange);
+        } else {
+            bool last = --exchange->open_parts == 0;
+            if (exchange->call.stream) {
+                send_events(exchange);
+            } else if (last) {
+                answer_result(exchange);
+            }
         }
         return;
     }
@@ -430,7 +583,7 @@ static bool pick_queue(struct exchange *exchange, const struct http_request *req
 static bool divide_texts(struct exchange *exchange)
 {
     const struct producer_facts *facts = producer_facts(exchange->queue->producer);
-    uint64_t most = facts->max_inputs ? facts->max_inputs : TEXTS_FALLBACK;
+    uint64_t most = exchange->call.task == TASK_GENERATE ? 1 : facts->max_inputs ? facts->max_inputs : TEXTS_FALLBACK;
     uint64_t bytes_most = facts->max_text_bytes ? facts->max_text_bytes : BYTES_FALLBACK;
     const struct call *call = &exchange->call;
     uint32_t first = 0;
@@ -448,114 +601,22 @@ static bool divide_texts(struct exchange *exchange)
     return exchange->parts;
 }
 
-static char *copy_text(const char *text)
-{
-    return text ? strdup(text) : NULL;
-}
-
-static bool read_wishes(struct exchange *exchange, const struct http_request *request, struct fault *fault)
-{
-    const struct dialect *dialect = exchange->call.dialect;
-    struct wishes *wishes = &exchange->wishes;
-    const char *priority = http_header(request, "X-Sluice-Priority");
-    const char *timeout = http_header(request, "X-Sluice-Timeout"), *end = timeout;
-    *wishes =
-        (struct wishes){.class = CLASS_NORMAL,
-                        .timeout_ms = exchange->async ? JOB_TIMEOUT_MS : TIMEOUT_MS,
-                        .tenant = exchange->calls->options.keys ? strdup(exchange->key.tenant)
-                                                                : copy_text(http_header(request, "X-Sluice-Tenant")),
-                        .traceparent = copy_text(http_header(request, "traceparent")),
-                        .tracestate = copy_text(http_header(request, "tracestate"))};
-    if (exchange->calls->options.keys && !wishes->tenant) {
-        return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for a call");
-    }
-    if (priority) {
-        int class = 0;
-        while (class < CLASS_COUNT && strcasecmp(priority, class_names[class]) != 0) { class ++; }
-        if (class == CLASS_COUNT) {
-            return fault_set(fault, dialect, FAULT_BAD_REQUEST, NULL, "X-Sluice-Priority is high, normal or low");
-        }
-        wishes->class = (enum request_class) class;
-    }
-    if (!timeout && !exchange->async) { /* how long the clients of OpenAI and others wait, which they say */
-        timeout = http_header(request, "x-stainless-read-timeout");
-    }
-    if (timeout) {
-        char *after;
-        double seconds = strtod(timeout, &after);
-        end = after;
-        bool good = end != timeout && *end == '\0' && seconds > 0 && seconds <= CALL_TIMEOUT_MOST_S;
-        if (good) { wishes->timeout_ms = (uint64_t)(seconds * 1000) + (seconds < 0.001); }
-        if (!good && http_header(request, "X-Sluice-Timeout")) {
-            return fault_set(fault, dialect, FAULT_BAD_REQUEST, NULL, "X-Sluice-Timeout is seconds, up to %d",
-                             (int)CALL_TIMEOUT_MOST_S);
-        }
-    }
-    return true;
-}
-
-/* The fields of a request, in the words of the protocol. */
-struct fields {
-    struct entry_field items[FIELDS_MAX];
-    size_t count;
-    char dims[16], meta[JOB_META_MAX];
-};
-
-static void add_field(struct fields *fields, const char *name, const char *value, size_t length)
-{
-    fields->items[fields->count++] = (struct entry_field){name, strlen(name), value, length};
-}
-
-static void add_text(struct fields *fields, const char *name, const char *value)
-{
-    if (value) { add_field(fields, name, value, strlen(value)); }
-}
-
-static void fill_fields(const struct exchange *exchange, const struct wishes *wishes, const struct buffer *inputs,
-                        struct fields *fields)
-{
-    const struct call *call = &exchange->call;
-    fields->count = 0;
-    add_field(fields, "inputs", inputs->data, inputs->length);
-    if (call->task != TASK_EMBED) { add_text(fields, "task", task_names[call->task]); }
-    if (call->task == TASK_EMBED || call->task == TASK_RERANK) { add_text(fields, "encoding", "f32"); }
-    if (call->special_tokens >= 0) { add_text(fields, "special_tokens", call->special_tokens ? "1" : "0"); }
-    if (call->task == TASK_RERANK) { add_field(fields, "query", call->query.bytes, call->query.length); }
-    if (call->raw > 0) { add_text(fields, "raw", "1"); }
-    if (call->normalize >= 0) { add_text(fields, "normalize", call->normalize ? "1" : "0"); }
-    if (call->truncate >= 0) { add_text(fields, "truncate", call->truncate ? "1" : "0"); }
-    if (call->prompt.length > 0) { add_field(fields, "prompt", call->prompt.bytes, call->prompt.length); }
-    if (call->dims > 0) {
-        snprintf(fields->dims, sizeof fields->dims, "%u", call->dims);
-        add_text(fields, "dims", fields->dims);
-    }
-    add_text(fields, "tenant", wishes->tenant);
-    add_text(fields, "traceparent", wishes->traceparent);
-    add_text(fields, "tracestate", wishes->tracestate);
-    if (exchange->async) { add_text(fields, "meta", fields->meta); }
-}
-
 static void on_added(void *context, const char *name);
 
 static bool send_parts(struct exchange *exchange, struct fault *fault)
 {
     const struct wishes *wishes = &exchange->wishes;
-    struct fields fields;
-    struct buffer inputs = {0};
+    struct request_fields fields;
+    struct buffer texts = {0};
     struct err err = {0};
     enum status status = STATUS_OK;
     const struct call *call = &exchange->call;
-    job_put_meta(call, fields.meta);
     for (uint32_t i = 0; i < exchange->part_count && status == STATUS_OK; i++) {
         struct part *part = &exchange->parts[i];
         char id[REQUEST_ID_MAX + 1];
-        inputs.length = 0;
-        for (uint32_t text = part->first; text < part->first + part->count; text++) {
-            buffer_append(&inputs, text == part->first ? "[" : ",", 1);
-            buffer_append(&inputs, call->texts[text].bytes, call->texts[text].length);
-        }
-        buffer_append(&inputs, "]", 1);
-        fill_fields(exchange, wishes, &inputs, &fields);
+        texts.length = 0;
+        put_request_texts(call, part->first, part->count, &texts);
+        fill_request_fields(call, wishes, &texts, exchange->async, &fields);
         /* With an Idempotency-Key these may be ids of an earlier call, when the queue had other limits. */
         snprintf(id, sizeof id, exchange->part_count > 1 ? "%s.%u.%u" : "%s", exchange->id, part->first, part->count);
         struct producer_order order = {.class = wishes->class,
@@ -566,11 +627,12 @@ static bool send_parts(struct exchange *exchange, struct fault *fault)
                                        .timeout_ms = wishes->timeout_ms,
                                        .context = part,
                                        .added = exchange->async ? on_added : NULL,
+                                       .written = call->stream ? on_written : NULL,
                                        .ended = on_ended};
-        status = buffer_ok(&inputs) ? producer_send(exchange->queue->producer, &order, &part->request, &err)
-                                    : err_set(&err, STATUS_NO_MEMORY, "no memory for the texts of a request");
+        status = buffer_ok(&texts) ? producer_send(exchange->queue->producer, &order, &part->request, &err)
+                                   : err_set(&err, STATUS_NO_MEMORY, "no memory for the texts of a request");
     }
-    buffer_free(&inputs);
+    buffer_free(&texts);
     exchange->open_parts = exchange->part_count;
     return status == STATUS_OK || fault_set(fault, call->dialect, FAULT_UNAVAILABLE, NULL, "%s", err.message);
 }
@@ -618,12 +680,14 @@ static bool compute_call(struct exchange *exchange, struct fault *fault)
     return ask_cache(exchange) || send_parts(exchange, fault);
 }
 
-/* The tokens that a call will have, before anybody has counted them: one for four bytes. */
+/* The tokens that a call will have, before anybody has counted them: one for four bytes, and those that were sent. */
 static uint64_t estimate_tokens(const struct exchange *exchange)
 {
     uint64_t bytes = exchange->call.query.length;
     for (uint32_t i = 0; i < exchange->call.text_count; i++) { bytes += exchange->call.texts[i].length; }
-    return bytes / 4 + 1;
+    uint64_t written = 0;
+    for (uint32_t i = 0; i < exchange->part_count; i++) { written += exchange->parts[i].tokens; }
+    return bytes / 4 + 1 + written;
 }
 
 static void on_turn(void *context, enum status status, uint64_t wait_ms, const char *message)
@@ -667,6 +731,9 @@ static bool make_job(struct exchange *exchange, struct fault *fault)
         return fault_set(fault, call->dialect, FAULT_BAD_REQUEST, NULL,
                          "a call with Prefer: respond-async cannot return its texts");
     }
+    if (call->stream) {
+        return fault_set(fault, call->dialect, FAULT_BAD_REQUEST, "stream", "stream: not with Prefer: respond-async");
+    }
     if (!exchange->kept && !job_make_id(exchange->id)) {
         return fault_set(fault, call->dialect, FAULT_UNAVAILABLE, NULL, "no random number to be had");
     }
@@ -683,7 +750,9 @@ static bool begin_call(struct exchange *exchange, const struct http_request *req
     if (!exchange->body) { return fault_set(fault, dialect, FAULT_UNAVAILABLE, NULL, "no memory for the body"); }
     if (request->body_length > 0) { memcpy(exchange->body, request->body, request->body_length); }
     if (!body_parse(dialect, exchange->body, request->body_length, &exchange->call, fault) ||
-        !pick_queue(exchange, request, fault) || !read_wishes(exchange, request, fault)) {
+        !pick_queue(exchange, request, fault) ||
+        !wishes_read(&exchange->wishes, &exchange->call, request, exchange->async,
+                     exchange->calls->options.keys ? exchange->key.tenant : NULL, fault)) {
         return false;
     }
     const struct producer_facts *facts = producer_facts(exchange->queue->producer);
@@ -740,8 +809,7 @@ enum http_when calls_ask(struct calls *calls, const struct http_request *request
 
 void calls_forget(struct calls *calls, uint64_t number)
 {
-    struct exchange *exchange = calls->buckets[number % BUCKETS];
-    while (exchange && exchange->number != number) { exchange = exchange->next; }
+    struct exchange *exchange = find_exchange(calls, number);
     if (!exchange) { return; }
     if (exchange->open_parts > 0) { charge_call(exchange, estimate_tokens(exchange)); } /* it may be computed anyway */
     end_exchange(exchange);
@@ -870,9 +938,10 @@ void calls_give_up(struct calls *calls)
 {
     struct fault fault;
     for (size_t i = 0; i < BUCKETS; i++) {
-        while (calls->buckets[i]) {
-            set_away(&fault, calls->buckets[i]->call.dialect, "the gateway stops");
-            answer_fault(calls->buckets[i], &fault);
+        for (struct exchange *exchange = calls->buckets[i], *next; exchange; exchange = next) {
+            next = exchange->next;
+            set_away(&fault, exchange->call.dialect, "the gateway stops");
+            answer_fault(exchange, &fault);
         }
     }
 }

@@ -16,7 +16,7 @@
 struct calls;
 struct event_base;
 
-enum { CALL_TIMEOUT_MOST_S = 86400, CALL_RETRY_MS = 1000 }; /* CALL_RETRY_MS: when to try again, if nobody knows */
+enum { CALL_RETRY_MS = 1000 }; /* when to try again, if nobody knows */
 
 struct calls_options {
     struct event_base *base;
@@ -43,6 +43,9 @@ enum http_when calls_ask_job(struct calls *calls, const struct http_request *req
 
 /* The client of a call has gone away. */
 void calls_forget(struct calls *calls, uint64_t number);
+
+/* Appends what there is to send of an answer that is written while it is sent. Returns whether more follows. */
+bool calls_put_more(struct calls *calls, uint64_t number, struct buffer *to);
 
 /* The queue of a model: by its name, or by that of the queue; no name: the only queue. NULL: there is none. */
 const struct model_queue *calls_find_queue(const struct calls *calls, struct slice model);

@@ -14,7 +14,8 @@
 /* The table. To add a dialect: its row here. */
 const struct dialect *const dialects[] = {&openai_embeddings, &tei_root,         &tei_embed,     &tei_rerank,
                                           &tei_predict,       &cohere_rerank_v1, &cohere_rerank, &cohere_embed_v1,
-                                          &cohere_embed,      &tei_similarity,   &tei_tokenize};
+                                          &cohere_embed,      &tei_similarity,   &tei_tokenize,  &openai_completions,
+                                          &openai_chat};
 const size_t dialect_count = sizeof dialects / sizeof dialects[0];
 
 const struct dialect *dialect_find(const char *path)
@@ -24,6 +25,8 @@ const struct dialect *dialect_find(const char *path)
     }
     return NULL;
 }
+
+const char *const number_fields[NUMBERS] = {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"};
 
 /* --- Calls and answers --- */
 
@@ -173,32 +176,50 @@ static enum fault_kind kind_of_code(struct slice code)
 static const char *member_at(const struct dialect *dialect, size_t offset)
 {
     for (size_t i = 0; i < dialect->member_count; i++) {
-        if (dialect->members[i].offset == offset && dialect->members[i].kind < MEMBER_CHECKED) {
-            return dialect->members[i].name;
-        }
+        if (dialect->members[i].offset == offset) { return dialect->members[i].name; }
     }
     return NULL;
+}
+
+/* Cuts "<field>: " off a message if the dialect has a member for the field, at `offset`, and returns that; else NULL.
+ */
+static const char *cut_name(const struct dialect *dialect, const char *field, size_t offset, struct slice *message)
+{
+    size_t length = strlen(field);
+    bool begins = message->length >= length + 2 && memcmp(message->bytes, field, length) == 0 &&
+                  memcmp(message->bytes + length, ": ", 2) == 0;
+    const char *name = begins ? member_at(dialect, offset) : NULL;
+    if (name) { *message = (struct slice){message->bytes + length + 2, message->length - length - 2}; }
+    return name;
 }
 
 /* Cuts "<field>: " off a worker's message, and returns the dialect's name of that field; NULL: it has no such member,
  * and the message stays. */
 static const char *cut_field(const struct dialect *dialect, struct slice *message)
 {
-    static const struct {
+    bool generates = dialect->task == TASK_GENERATE;
+    const struct {
         const char *field;
         size_t offset;
-    } fields[] = {{"inputs: ", offsetof(struct call, texts)},      {"query: ", offsetof(struct call, query)},
-                  {"dims: ", offsetof(struct call, dims)},         {"prompt: ", offsetof(struct call, prompt)},
-                  {"top_n: ", offsetof(struct call, top_n)},       {"normalize: ", offsetof(struct call, normalize)},
-                  {"truncate: ", offsetof(struct call, truncate)}, {"model: ", offsetof(struct call, model)}};
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        size_t length = strlen(fields[i].field);
-        if (message->length < length || memcmp(message->bytes, fields[i].field, length) != 0) { continue; }
-        const char *name = member_at(dialect, fields[i].offset);
-        if (name) { *message = (struct slice){message->bytes + length, message->length - length}; }
-        return name;
+    } fields[] = {{"inputs", offsetof(struct call, texts)},
+                  {"query", offsetof(struct call, query)},
+                  {"dims", offsetof(struct call, dims)},
+                  {"prompt", generates ? offsetof(struct call, texts) : offsetof(struct call, prompt)},
+                  {"top_n", offsetof(struct call, top_n)},
+                  {"normalize", offsetof(struct call, normalize)},
+                  {"truncate", offsetof(struct call, truncate)},
+                  {"model", offsetof(struct call, model)},
+                  {"messages", offsetof(struct call, texts)},
+                  {"max_tokens", offsetof(struct call, max_tokens)},
+                  {"stops", offsetof(struct call, stops)}};
+    const char *name = NULL;
+    for (size_t i = 0; !name && i < sizeof fields / sizeof fields[0]; i++) {
+        name = cut_name(dialect, fields[i].field, fields[i].offset, message);
     }
-    return NULL;
+    for (size_t i = 0; !name && i < NUMBERS; i++) {
+        name = cut_name(dialect, number_fields[i], offsetof(struct call, numbers) + i * sizeof(struct slice), message);
+    }
+    return name;
 }
 
 /* Cuts "text 3: " or "text 3 " off a worker's message. */

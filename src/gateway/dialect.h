@@ -31,6 +31,10 @@ bool slice_is(struct slice slice, const char *text);
 /* What follows the last slash: people write sentence-transformers/all-MiniLM-L6-v2, and a folder has the last part. */
 struct slice slice_last_part(struct slice name);
 
+/* TASK_GENERATE: the numbers of a call that a queue reads; number_fields has the names of its fields. */
+enum number { NUMBER_TEMPERATURE, NUMBER_TOP_K, NUMBER_TOP_P, NUMBER_MIN_P, NUMBER_PENALTY, NUMBER_SEED, NUMBERS };
+extern const char *const number_fields[NUMBERS];
+
 /* Forms of vectors in an answer, as bits; 0: the dialect's usual one. */
 enum { FORM_FLOAT = 1, FORM_BASE64 = 2 };
 
@@ -40,8 +44,10 @@ struct call {
     const struct dialect *dialect;
     enum request_task task;
     struct slice *texts; /* [text_count] JSON strings with their quotes: strict JSON, UTF-8, not empty. NULL: no longer
-                          * known; an answer is then without them */
+                          * known; an answer is then without them. TASK_GENERATE: prompts, or, if it is a chat, one
+                          * JSON array: its messages, which the worker reads */
     uint32_t text_count;
+    bool chat;                  /* TASK_GENERATE */
     bool single;                /* the text was not in a list: so is the answer, where the dialect makes a difference */
     struct slice model, prompt; /* names, decoded; none: not given */
     struct slice query;         /* decoded; TASK_RERANK has one */
@@ -51,8 +57,13 @@ struct call {
     signed char special_tokens;      /* -1: not given */
     signed char raw, return_texts;   /* 0 or 1 */
     unsigned forms;
-    uint64_t given;        /* by number in the dialect's table: the members that the body has */
-    struct buffer decoded; /* strings that had escapes; its memory does not move */
+    uint32_t max_tokens;           /* TASK_GENERATE; 0: as many as there is room for */
+    struct slice numbers[NUMBERS]; /* as JSON has them; none: not given */
+    struct slice stops;            /* a JSON array; none: not given */
+    signed char stream;            /* 0 or 1: the answer is sent while it is written … */
+    signed char stream_usage;      /* … and its tokens at the end */
+    uint64_t given;                /* by number in the dialect's table: the members that the body has */
+    struct buffer decoded;         /* strings that had escapes; its memory does not move */
 };
 
 /* Releases the memory of a call. */
@@ -107,11 +118,21 @@ struct answer {
     const float *vectors; /* [text_count, dim], TASK_EMBED */
     const float *scores;  /* [text_count], TASK_RERANK, in the order of the texts */
     struct slice lists;   /* TASK_CLASSIFY, TASK_TOKENIZE: JSON, an array with an array for each text, of labels or
-                             tokens: docs/protocol.md, Results */
+                             tokens: docs/protocol.md, Results. TASK_GENERATE: an array of what `put_choice` appends */
     uint32_t dim;
-    uint64_t tokens;   /* of all texts together */
-    const char *model; /* the published name */
+    uint64_t tokens;         /* of all texts together */
+    uint64_t written_tokens; /* TASK_GENERATE: of what was written */
+    uint64_t created_s;      /* unix time; TASK_GENERATE */
+    const char *model;       /* the published name */
     const char *request_id;
+};
+
+/* Some text of an answer that is sent while it is written. */
+struct chunk {
+    uint32_t index;     /* of the text in the call */
+    struct slice text;  /* what it adds */
+    const char *finish; /* why the text has ended; NULL: it has not */
+    bool first;         /* of this text */
 };
 
 /* How a dialect's errors look. Schemas are JSON for openapi.c, in which ' stands for ". */
@@ -140,7 +161,12 @@ enum member_kind {
     MEMBER_WORDS,      /* a list of them */
     MEMBER_CHOICE,     /* one of `words`: its number in the list, as a signed char at `offset` */
     MEMBER_CHECKED,    /* one of `words`, which all mean the same to us: nothing is kept */
-    MEMBER_REFUSED,    /* would change the result and is not supported: only null and false are taken */
+    MEMBER_MESSAGES,   /* the messages of a chat: a list, which becomes the only text */
+    MEMBER_NUMBER,     /* a number, as it is written, at `offset` */
+    MEMBER_STOPS,      /* a text or a list of texts, as a JSON array at `offset` */
+    MEMBER_STREAM_OPTIONS, /* an object: its member `include_usage`, true or false, at `offset` */
+    MEMBER_REFUSED,        /* would change the result and is not supported: only null, false and the values in `words`,
+                            * JSON without blanks, are taken */
 };
 
 /* The most words of a member. */
@@ -164,11 +190,18 @@ struct dialect {
     size_t member_count;
     bool (*finish)(struct call *call, struct fault *fault); /* the last checks and defaults; NULL: none */
     void (*render)(const struct call *call, const struct answer *answer, struct buffer *to);
+    /* TASK_GENERATE: appends the JSON of one text that was written, and why it has ended. */
+    void (*put_choice)(const struct call *call, uint32_t index, struct slice text, const char *finish,
+                       struct buffer *to);
+    /* TASK_GENERATE, of an answer that is sent while it is written: append an event with a chunk, and the last ones. */
+    void (*put_chunk)(const struct call *call, const struct answer *answer, const struct chunk *chunk,
+                      struct buffer *to);
+    void (*put_end)(const struct call *call, const struct answer *answer, struct buffer *to);
     const struct fault_style *faults;
 };
 
-extern const struct dialect openai_embeddings, tei_root, tei_embed, tei_rerank, tei_predict, tei_similarity,
-    tei_tokenize, cohere_rerank_v1, cohere_rerank, cohere_embed_v1, cohere_embed;
+extern const struct dialect openai_embeddings, openai_completions, openai_chat, tei_root, tei_embed, tei_rerank,
+    tei_predict, tei_similarity, tei_tokenize, cohere_rerank_v1, cohere_rerank, cohere_embed_v1, cohere_embed;
 
 /* All dialects; [dialect_count]. */
 extern const struct dialect *const dialects[];

@@ -11,6 +11,7 @@
 #include "gateway/dialect.h"
 #include "gateway/keys.h"
 #include "gateway/pages.h"
+#include "gateway/request_fields.h"
 #include "redis/producer.h"
 
 enum { CONNECTIONS = 16384, BODY_BYTES = 32 << 20, BODIES_BYTES = 512 << 20, RECEIVE_MS = 20000, IDLE_MS = 120000 };
@@ -182,6 +183,11 @@ static void on_gone(void *context, uint64_t number)
     calls_forget(((struct gateway *)context)->calls, number);
 }
 
+static bool on_more(void *context, uint64_t number, struct buffer *to)
+{
+    return calls_put_more(((struct gateway *)context)->calls, number, to);
+}
+
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
 
 static enum status open_queues(struct gateway *gateway, struct err *err)
@@ -253,7 +259,8 @@ static enum status open_http(struct gateway *gateway, struct err *err)
                                 .context = gateway,
                                 .admit = admit_request,
                                 .refuse = refuse_request,
-                                .gone = on_gone};
+                                .gone = on_gone,
+                                .more = on_more};
     if (!gateway->keys && !http_is_loopback(gateway->options.listen)) {
         return err_set(err, STATUS_DENIED, "%s is not a loopback address: --keys says who may ask (docs/http.md)",
                        gateway->options.listen);

@@ -83,10 +83,11 @@ bool job_read_call(struct slice info, struct call *call)
         sscanf(meta, "%127s %d %u %u", path, &single, &call->top_n, &call->forms) != 4 || !dialect_find(path)) {
         return false;
     }
-    (void)json_member_number(info.bytes, info.length, "count", &count);
     call->dialect = dialect_find(path);
     call->task = call->dialect->task;
     call->single = single;
+    call->chat = call->dialect == &openai_chat;
+    if (!json_member_number(info.bytes, info.length, "count", &count)) { count = call->task == TASK_GENERATE; }
     call->text_count = (uint32_t)count;
     return true;
 }

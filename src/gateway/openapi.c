@@ -81,8 +81,27 @@ static void put_type(struct buffer *to, const struct member *member)
         put_words(to, member, false);
         buffer_string(to, "}");
         break;
+    case MEMBER_MESSAGES:
+        put_json(to, "{'type':'array','minItems':1,'items':{'type':'object','required':['role','content'],"
+                     "'properties':{'role':{'enum':['system','user','assistant']},'content':{'oneOf':["
+                     "{'type':'string'},{'type':'array','minItems':1,'items':{'type':'object',"
+                     "'required':['type','text'],'properties':{'type':{'const':'text'},"
+                     "'text':{'type':'string'}}}}]}}}}");
+        break;
+    case MEMBER_NUMBER:
+        put_json(to, "{'type':['number','null'],'minimum':0}");
+        break;
+    case MEMBER_STOPS:
+        buffer_json(to, "{'oneOf':[{'type':'null'},");
+        put_json(to, TEXT ",{'type':'array','maxItems':4,'items':" TEXT "}]}");
+        break;
+    case MEMBER_STREAM_OPTIONS:
+        put_json(to, "{'type':['object','null'],'properties':{'include_usage':{'type':['boolean','null']}}}");
+        break;
     case MEMBER_REFUSED:
-        put_json(to, "{'enum':[false,null],'description':'not supported by this server'}");
+        put_json(to, "{'enum':[false,null");
+        for (int i = 0; member->words[i]; i++) { buffer_format(to, ",%s", member->words[i]); }
+        put_json(to, "],'description':'not supported by this server'}");
         break;
     default:
         put_words(to, member, true);
@@ -112,6 +131,7 @@ static void put_dialect(struct buffer *to, const struct dialect *dialect)
     put_request(to, dialect);
     put_json(to, "}}},'responses':{'200':{'description':'The answer','content':{'application/json':{'schema':");
     put_json(to, dialect->schema);
+    buffer_json(to, dialect->put_chunk ? "},'text/event-stream':{" : "");
     buffer_json(to,
                 "}}},'default':{'description':'An error','content':{'application/json':{'schema':"
                 "{'$ref':'#/components/schemas/%s_error'}}}}}}}",
@@ -165,7 +185,8 @@ void openapi_put(struct openapi_paths own, struct openapi_paths more, bool keys,
                  "'properties':{'index':{'type':'integer'},'relevance_score':{'type':'number'},"
                  "'document':{'type':['object','string']}}}},"
                  "'usage':{'type':'object','required':['prompt_tokens','total_tokens'],'properties':{"
-                 "'prompt_tokens':{'type':'integer'},'total_tokens':{'type':'integer'}}}");
+                 "'prompt_tokens':{'type':'integer'},'total_tokens':{'type':'integer'},"
+                 "'completion_tokens':{'type':'integer'}}}");
     for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++) {
         buffer_json(to, ",'%s_error':", styles[i]->name);
         put_json(to, styles[i]->schema);

@@ -36,7 +36,10 @@ void page_info(const struct model_queue *queue, struct buffer *to)
     uint64_t max_tokens;
     char tasks[64];
     (void)json_member_text(model, strlen(model), "tasks", tasks, sizeof tasks);
-    const char *kind = strstr(tasks, "rerank") ? "reranker" : strstr(tasks, "classify") ? "classifier" : "embedding";
+    const char *kind = strstr(tasks, "rerank")     ? "reranker"
+                       : strstr(tasks, "classify") ? "classifier"
+                       : strstr(tasks, "generate") ? "generator"
+                                                   : "embedding";
     (void)json_member_number(model, strlen(model), "max_tokens", &max_tokens);
     buffer_json(to,
                 "{'model_id':%s,'model_type':{'%s':{}},'max_input_length':%llu,'max_client_batch_size':%d,"

@@ -1,12 +1,12 @@
 /* One queue, as a producer that waits for its replies sees it: an entry by XADD, a notice in a results stream, the
  * reply by HGETALL.
  *
- * Two connections: one for commands, one that waits for notices. A request is sent again under its id when both come
- * back after a loss, unless its reply is there: Redis may have lost the entry or never got it, and a second entry with
- * the same id does no harm. It is also sent again when nothing was heard for long although workers are there: after
- * FLUSHALL, or a restart behind a proxy that lost the last second, silence is the only sign. Replies whose notice was
- * lost are found by a slow walk over all open requests. MOVED of a cluster is followed.
- * Thread: the loop's, for all of this. */
+ * Two connections: one for commands, one that waits for notices and for texts that are being written. A request is sent
+ * again under its id when both come back after a loss, unless its reply is there: Redis may have lost the entry or
+ * never got it, and a second entry with the same id does no harm. It is also sent again when nothing was heard for long
+ * although workers are there: after FLUSHALL, or a restart behind a proxy that lost the last second, silence is the
+ * only sign. Replies whose notice was lost are found by a slow walk over all open requests. MOVED of a cluster is
+ * followed. Thread: the loop's, for all of this. */
 #ifndef REDIS_PRODUCER_H
 #define REDIS_PRODUCER_H
 
@@ -73,7 +73,10 @@ struct producer_order {
     size_t count;
     uint64_t timeout_ms; /* becomes expires_in; a little later it ends with TIMEOUT. PRODUCER_NEVER: it does not */
     void *context;
-    void (*added)(void *context, const char *name);                   /* Redis has it; may be NULL */
+    void (*added)(void *context, const char *name); /* Redis has it; may be NULL */
+    /* TASK_GENERATE: some tokens were written, the first of them at `index` of the text. Tokens may be missing, or come
+     * twice after Redis has lost something; the reply has the whole text. NULL: nobody reads the text before that. */
+    void (*written)(void *context, uint64_t index, uint64_t tokens, const struct resp_value *text);
     void (*ended)(void *context, const struct producer_reply *reply); /* once, never before producer_send returns */
 };
 

@@ -11,6 +11,7 @@ import installed
 import process
 from daemon import SOURCE
 from gateway_case import GatewayCase
+from language_model import LanguageModels
 
 sys.path.insert(0, SOURCE + "/tests/docs")
 import blocks  # noqa: E402
@@ -41,6 +42,50 @@ async def all_at_once():
         return await asyncio.gather(*(client.embeddings.create(model="tiny", input=f"hello {n}") for n in range(100)))
 
 say([answer.data[0].embedding for answer in asyncio.run(all_at_once())])
+"""
+
+
+TEXTS_OF_OPENAI = """
+import asyncio, json, sys
+import openai
+address = sys.argv[1] + "/v1"
+say = lambda value: print(json.dumps(value))
+client = openai.OpenAI(base_url=address, api_key="none", max_retries=0)
+messages = [{"role": "user", "content": "Hi"}]
+wishes = {"model": "llama", "seed": 5, "max_tokens": 24}
+chat = client.chat.completions.create(messages=messages, stop=None, n=1, **wishes)
+say([chat.choices[0].message.content, chat.choices[0].message.role, chat.choices[0].finish_reason, chat.usage.total_tokens])
+text = client.completions.create(prompt=["Hello", "a"], **wishes)
+say([choice.text for choice in text.choices])
+stream = client.chat.completions.create(messages=messages, stream=True, stream_options={"include_usage": True}, **wishes)
+*chunks, end, last = stream
+say(["".join(chunk.choices[0].delta.content for chunk in chunks), end.choices[0].finish_reason, last.usage.total_tokens])
+say("".join(chunk.choices[0].text for chunk in client.completions.create(prompt="Hello", stream=True, **wishes)))
+answered = messages + [chat.choices[0].message.model_dump(), {"role": "user", "content": [{"type": "text", "text": "a"}]}]
+say(client.chat.completions.create(messages=answered, **wishes).choices[0].finish_reason)
+for wrong in ({"messages": messages, "n": 2}, {"messages": [], "stream": True}, {"messages": messages, "tools": [
+        {"type": "function", "function": {"name": "f"}}]}):
+    try:
+        client.chat.completions.create(**{**wishes, **wrong})
+    except openai.BadRequestError as error:
+        say([error.code, error.param])
+try:
+    for _ in client.completions.create(prompt="a", stream=True, model="llama", max_tokens=10**6, extra_headers={"X-Sluice-Timeout": "1"},
+                                       extra_body={"repetition_penalty": 1.1}):
+        pass
+    say("complete")
+except openai.APIError as error:
+    say(error.code)
+
+async def all_at_once():
+    async with openai.AsyncOpenAI(base_url=address, api_key="none") as client:
+        async def one():
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in
+                            await client.chat.completions.create(messages=messages, stream=True, **wishes)])
+        whole = await client.chat.completions.create(messages=messages, **wishes)
+        return [whole.choices[0].message.content, *await asyncio.gather(*(one() for _ in range(20)))]
+
+say(asyncio.run(all_at_once()))
 """
 
 
@@ -79,7 +124,7 @@ def floats(numbers):
     return struct.pack(f"<{len(numbers)}f", *numbers)
 
 
-class HttpClients(GatewayCase):
+class HttpClients(LanguageModels, GatewayCase):
     def setUp(self):
         super().setUp()
         self.python = installed.python_of("venv-http", "clients/requirements-http.txt")
@@ -126,6 +171,26 @@ class HttpClients(GatewayCase):
             self.assertRegex(request_id, "^http-")
         self.assertEqual([floats(each) for each in next(said)], self.expected([f"hello {n}" for n in range(100)]))
 
+    def test_texts_of_openai(self):
+        model = self.llama(eos_token_id=None, positions=4096)
+        self.start_daemon(self.server, model=model, queue="texts")
+        self.start_gateway(queue="texts")
+        self.wait_until(lambda: self.ask("GET", "/health").status == 200, "the gateway to see the worker")
+        said = map(json.loads, self.run_python(TEXTS_OF_OPENAI, f"http://127.0.0.1:{self.gateway.port}").splitlines())
+        draw = ("--temperature", "1", "--seed", "5", "--max-tokens", "24")
+        chat = self.locally(model, [{"role": "user", "content": "Hi"}], *draw)
+        hello, other = (self.locally(model, prompt, *draw)["text"] for prompt in ("Hello", "a"))
+        tokens = chat["prompt_tokens"] + chat["completion_tokens"]
+        self.assertEqual(next(said), [chat["text"], "assistant", "length", tokens])
+        self.assertEqual(next(said), [hello, other])
+        self.assertEqual(next(said), [chat["text"], "length", tokens])
+        self.assertEqual(next(said), hello)
+        self.assertEqual(next(said), "length")
+        for wrong in (["invalid_value", "n"], ["invalid_value", "messages"], ["invalid_value", "tools"]):
+            self.assertEqual(next(said), wrong)
+        self.assertIn(next(said), ("complete", "expired"))
+        self.assertEqual(next(said), [chat["text"]] * 21)
+
     def test_the_snippets(self):
         """Those of the first pages, with another port and the shipped model."""
         self.start_daemon(self.server, model=SOURCE + "/config/models/sluice-mini-en", queue="shipped")
@@ -141,7 +206,7 @@ class HttpClients(GatewayCase):
                         self.assertIn("2 192 ", self.run_python(block) if "print(" in block else
                                       f"2 {self.run_python(block + 'print(len(vector))').strip()} ")
                         run += 1
-                    elif "curl" in block and f":{gateway.port}/" in block and "sudo" not in block:
+                    elif "curl" in block and f":{gateway.port}/" in block and "sudo" not in block and "chat" not in block:
                         command = re.sub(r"(?m)^.*sluice serve.*\n", "", block)
                         done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=60, check=True)
                         self.assertRegex(done.stdout, r'"embedding":\[-?0\.|^\[\[-?0\.|"status":"queued"')

@@ -37,10 +37,15 @@ static void check_call(const struct call *call, const char *body, size_t length)
     FUZZ_CHECK(!call->single || call->text_count == 1);
     FUZZ_CHECK(call->model.length <= CALL_NAME_MAX && call->prompt.length <= CALL_NAME_MAX);
     FUZZ_CHECK((call->query.length > 0) == (call->task == TASK_RERANK));
+    FUZZ_CHECK(call->stops.length == 0 || json_valid(call->stops.bytes, call->stops.length));
     check_decoded(call->model);
     check_decoded(call->prompt);
     check_decoded(call->query);
-    check_texts(call, body, length);
+    if (call->chat) {
+        FUZZ_CHECK(call->text_count == 1 && json_valid(call->texts[0].bytes, call->texts[0].length));
+    } else {
+        check_texts(call, body, length);
+    }
 }
 
 static void check_answer(const struct call *call)
