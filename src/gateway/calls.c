@@ -622,6 +622,7 @@ static bool send_parts(struct exchange *exchange, struct fault *fault)
         struct producer_order order = {.class = wishes->class,
                                        .id = id,
                                        .kept = exchange->kept,
+                                       .slow = call->task == TASK_GENERATE,
                                        .fields = fields.items,
                                        .count = fields.count,
                                        .timeout_ms = wishes->timeout_ms,

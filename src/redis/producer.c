@@ -22,6 +22,10 @@ enum { REPLY_BYTES = 600 << 20 };                           /* as much as a repl
 enum { WAITS = 64, WAITING_FACTOR = 16, REPEATS_MAX = 10 }; /* see is_forgotten */
 enum { KEY_MAX = 320, BUCKETS_FIRST = 64 };
 
+/* The streams of a producer, by what comes in them. */
+enum { RESULTS, TOKENS, STREAMS };
+static const char *const stream_keys[STREAMS] = {"results:", "tokens:"};
+
 /* An open request, in the table by its id and in the list by its age. */
 struct producer_request {
     struct producer *producer;
@@ -32,10 +36,12 @@ struct producer_request {
     uint64_t sent_ms, deadline_ms, refused_ms; /* refused_ms: since when Redis refuses its commands; 0: it does not */
     void *context;
     void (*added)(void *context, const char *name);
+    void (*written)(void *context, uint64_t index, uint64_t tokens, const struct resp_value *text);
     void (*ended)(void *context, const struct producer_reply *reply);
     unsigned out;                /* commands without an answer */
     unsigned repeats;            /* how often it was sent again because Redis seemed to have forgotten it */
     bool kept, unlinked;         /* see struct producer_order */
+    bool slow;                   /* the same */
     bool looking, adding;        /* HGETALL, XADD without an answer */
     bool look_again;             /* a notice came while it was looked for */
     bool sent, closed;           /* closed: its end was reported, or nobody waits; freed with the last answer */
@@ -51,12 +57,15 @@ struct producer {
     struct event *retry, *second;
     unsigned tries;
     uint64_t random, up_ms, down_ms; /* down_ms: since when Redis does not answer; 0: it does */
-    char cursor[64];                 /* of the results stream */
+    char cursors[STREAMS][64];
+    bool tokens_read; /* some were read that are still in their stream */
+    bool no_tokens;   /* the login may not read that stream */
     char published[32];
     /* By class: when a request ended last, and how long the slowest took. */
     uint64_t heard_ms[CLASS_COUNT], slowest_ms[CLASS_COUNT];
     struct producer_request **buckets, *oldest, *newest;
     struct producer_request *walk, *step; /* the next to be looked for; the next of a loop whose body may close any */
+    struct producer_request *match;       /* the next of such a loop over a bucket */
     size_t bucket_count;
     struct producer_facts facts;
 };
@@ -128,6 +137,7 @@ static void close_request(struct producer_request *request)
     *(request->newer ? &request->newer->older : &producer->newest) = request->older;
     if (producer->walk == request) { producer->walk = request->newer; }
     if (producer->step == request) { producer->step = request->newer; }
+    if (producer->match == request) { producer->match = request->next_in_bucket; }
     producer->facts.open--;
     request->closed = true;
     if (request->out == 0) { free_request(request); }
@@ -384,18 +394,17 @@ static void on_notices(void *context, const struct resp_value *reply);
 
 static void wait_for_notices(struct producer *producer)
 {
-    char key[KEY_MAX], block[16];
+    char keys[STREAMS][KEY_MAX], block[16];
     struct err err;
+    size_t streams = producer->no_tokens ? TOKENS : STREAMS;
+    const char *words[6 + 2 * STREAMS] = {"XREAD", "COUNT", "1000", "BLOCK", block, "STREAMS"};
     snprintf(block, sizeof block, "%d", (int)BLOCK_MS);
-    const char *const words[] = {"XREAD",
-                                 "COUNT",
-                                 "1000",
-                                 "BLOCK",
-                                 block,
-                                 "STREAMS",
-                                 key_of(producer, "results:", producer->options.name, key),
-                                 producer->cursor};
-    if (connection_command(producer->notices, 8, words, NULL, BLOCK_MS + COMMAND_MS, on_notices, producer, &err)) {
+    for (size_t i = 0; i < streams; i++) {
+        words[6 + i] = key_of(producer, stream_keys[i], producer->options.name, keys[i]);
+        words[6 + streams + i] = producer->cursors[i];
+    }
+    if (connection_command(producer->notices, 6 + 2 * streams, words, NULL, BLOCK_MS + COMMAND_MS, on_notices, producer,
+                           &err)) {
         lose_link(producer, &err);
     }
 }
@@ -423,25 +432,72 @@ static void take_notice(struct producer *producer, const struct resp_value *fiel
     }
 }
 
+static uint64_t number_of(const struct resp_value *value)
+{
+    return value && value->bytes ? strtoull(value->bytes, NULL, 10) : 0;
+}
+
+/* `entry id index tokens text`; the last entry of a text has none, and its request a notice. */
+static void take_tokens(struct producer *producer, const struct resp_value *fields)
+{
+    const struct resp_value *id = resp_field(fields, "id"), *text = resp_field(fields, "text");
+    producer->tokens_read = true;
+    if (!id || !id->bytes || !text || !text->bytes) { return; }
+    uint64_t hash = XXH3_64bits(id->bytes, id->length);
+    uint64_t index = number_of(resp_field(fields, "index")), tokens = number_of(resp_field(fields, "tokens"));
+    producer->match = *bucket_of(producer, hash);
+    for (struct producer_request *request; (request = producer->match);) {
+        producer->match = request->next_in_bucket;
+        if (request->hash != hash || !request->written || !resp_equals(id, request->id)) { continue; }
+        producer->heard_ms[request->class] = clock_now_ms();
+        request->written(request->context, index, tokens, text);
+    }
+}
+
+/* Takes the entries of a stream, [key, entries]. */
+static void take_stream(struct producer *producer, const struct resp_value *stream)
+{
+    char key[KEY_MAX];
+    if (stream->count != 2) { return; }
+    int which = resp_equals(&stream->items[0], key_of(producer, stream_keys[TOKENS], producer->options.name, key))
+                    ? TOKENS
+                    : RESULTS;
+    const struct resp_value *entries = &stream->items[1];
+    for (size_t i = 0; i < entries->count && producer->up; i++) {
+        const struct resp_value *entry = &entries->items[i];
+        if (entry->count != 2 || !entry->items[0].bytes) { continue; }
+        snprintf(producer->cursors[which], sizeof producer->cursors[which], "%.60s", entry->items[0].bytes);
+        (which == TOKENS ? take_tokens : take_notice)(producer, &entry->items[1]);
+    }
+}
+
 static void on_notices(void *context, const struct resp_value *reply)
 {
     struct producer *producer = context;
     struct err err;
     if (!reply || !producer->up) { return; }
-    if (check_answer(producer, reply, &err) != STATUS_OK) {
+    enum status status = check_answer(producer, reply, &err);
+    if (status == STATUS_DENIED && !producer->no_tokens) {
+        log_warn("tokens_denied", log_str("queue", producer->options.queue), log_str("reason", err.message));
+        producer->no_tokens = true;
+    } else if (status != STATUS_OK) {
         if (producer->up) { lose_link(producer, &err); }
         return;
-    }
-    if (reply->type == RESP_ARRAY && reply->count == 1 && reply->items[0].count == 2) {
-        const struct resp_value *entries = &reply->items[0].items[1];
-        for (size_t i = 0; i < entries->count && producer->up; i++) {
-            const struct resp_value *entry = &entries->items[i];
-            if (entry->count != 2 || !entry->items[0].bytes) { continue; }
-            snprintf(producer->cursor, sizeof producer->cursor, "%.60s", entry->items[0].bytes);
-            take_notice(producer, &entry->items[1]);
-        }
+    } else if (reply->type == RESP_ARRAY) {
+        for (size_t i = 0; i < reply->count && producer->up; i++) { take_stream(producer, &reply->items[i]); }
     }
     if (producer->up) { wait_for_notices(producer); }
+}
+
+/* Drops the tokens that were read: nobody else reads this stream. */
+static void trim_tokens(struct producer *producer)
+{
+    char key[KEY_MAX];
+    if (!producer->tokens_read) { return; }
+    producer->tokens_read = false;
+    send_blindly(producer, 4,
+                 (const char *const[]){"XTRIM", key_of(producer, stream_keys[TOKENS], producer->options.name, key),
+                                       "MINID", producer->cursors[TOKENS]});
 }
 
 /* --- Each second -------------------------------------------------------------------------------------------------- */
@@ -450,11 +506,6 @@ static const char *const facts_asked[] = {
     "model",        "max_inputs", "published_at", "wait_ms_high",   "wait_ms_normal", "wait_ms_low", "depth_high",
     "depth_normal", "depth_low",  "model_facts",  "max_text_bytes", "model_id",       "precision"};
 enum { FACTS = sizeof facts_asked / sizeof facts_asked[0] };
-
-static uint64_t number_of(const struct resp_value *value)
-{
-    return value->bytes ? strtoull(value->bytes, NULL, 10) : 0;
-}
 
 static void on_facts(void *context, const struct resp_value *reply)
 {
@@ -523,7 +574,7 @@ static bool is_forgotten(const struct producer_request *request, uint64_t now_ms
     if (!producer->up || !facts->served || facts->wait_ms[class] < 0 || request->sent_ms == 0) { return false; }
     uint64_t patience_ms =
         producer->options.forgotten_ms + WAITS * (uint64_t)facts->wait_ms[class] + 2 * producer->slowest_ms[class];
-    patience_ms *= facts->waiting[class] >= facts->open ? WAITING_FACTOR : 1;
+    patience_ms *= request->slow || facts->waiting[class] >= facts->open ? WAITING_FACTOR : 1;
     uint64_t heard_ms = producer->heard_ms[class];
     uint64_t since_ms = request->sent_ms > heard_ms ? request->sent_ms : heard_ms;
     return now_ms - since_ms >= patience_ms << request->repeats;
@@ -554,6 +605,7 @@ static void on_second(evutil_socket_t fd, short what, void *context)
     }
     if (producer->up) { ask_facts(producer); }
     if (producer->up) { walk_some(producer, now_ms); }
+    if (producer->up) { trim_tokens(producer); }
     if (!producer->up) { producer->facts.served = false; }
     in_ms(producer->second, 1000);
 }
@@ -623,7 +675,7 @@ enum status producer_open(const struct producer_options *options, struct produce
     producer->options = *options;
     producer->random = options->seed;
     producer->down_ms = clock_now_ms();
-    snprintf(producer->cursor, sizeof producer->cursor, "0-0");
+    for (int i = 0; i < STREAMS; i++) { snprintf(producer->cursors[i], sizeof producer->cursors[i], "0-0"); }
     for (int class = 0; class < CLASS_COUNT; class ++) { producer->facts.wait_ms[class] = -1; }
     struct find_master_options find = {.base = options->base,
                                        .address = options->address,
@@ -673,9 +725,11 @@ enum status producer_send(struct producer *producer, const struct producer_order
     request->class = order->class;
     request->context = order->context;
     request->added = order->added;
+    request->written = order->written;
     request->ended = order->ended;
     request->kept = order->kept;
     request->unlinked = order->unlinked;
+    request->slow = order->slow;
     request->deadline_ms = order->timeout_ms == PRODUCER_NEVER
                                ? PRODUCER_NEVER
                                : clock_now_ms() + order->timeout_ms + (order->count > 0 ? GRACE_MS : 0);
@@ -689,6 +743,7 @@ enum status producer_send(struct producer *producer, const struct producer_order
         command_text(command, request->id);
         snprintf(notify, sizeof notify, "stream:%s", producer->options.name);
         command_pair(command, "notify", notify);
+        if (order->written) { command_pair(command, "stream", producer->options.name); }
         if (order->timeout_ms != PRODUCER_NEVER) { command_count(command, "expires_in", order->timeout_ms); }
     }
     for (size_t i = 0; i < order->count; i++) {

@@ -68,6 +68,7 @@ struct producer_order {
      * was read. True: an earlier request may have had it; if that has a result, it is the answer. The reply stays,
      * unless `unlinked` is true, too. */
     bool kept, unlinked;
+    bool slow; /* it may take minutes, so silence for that long does not mean that it was forgotten */
     const struct entry_field
         *fields; /* [count] all but id, notify and expires_in; none: it is only waited for (kept) */
     size_t count;

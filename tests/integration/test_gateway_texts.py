@@ -148,6 +148,60 @@ class Texts(LanguageModels, GatewayCase):
             self.assertEqual("".join(choice["text"] for choice in own), line["text"])
             self.assertEqual([choice["finish_reason"] for choice in own], [None] * (len(own) - 1) + [line["finish_reason"]])
 
+    def begin(self, **body):
+        """A stream of which the first event has come."""
+        connection = self.send("POST", COMPLETIONS, {"prompt": "a", "stream": True, "max_tokens": LONG, **body})
+        answer = connection.getresponse()
+        self.assertEqual(answer.status, 200)
+        first = json.loads(answer.readline().removeprefix(b"data: "))
+        self.assertEqual(answer.readline(), b"\n")
+        return connection, answer, first["choices"][0]["text"]
+
+    def test_events_come_before_the_end_and_a_client_that_leaves_ends_the_text(self):
+        self.serve(self.endless())
+        connection, answer, text = self.begin()
+        self.assertGreater(len(text), 0)
+        self.assertEqual(self.pending(self.client), 1)
+        answer.close()
+        connection.close()
+        self.wait_until(lambda: self.pending(self.client) == 0, "the cancel")
+        waits = self.send("POST", CHAT, {"messages": HELLO})
+        self.wait_until(lambda: self.pending(self.client) == 1, "the text to be begun")
+        waits.close()
+        self.wait_until(lambda: self.pending(self.client) == 0, "the cancel")
+        self.assert_nothing_left()
+
+    def test_a_text_ends_at_its_deadline(self):
+        self.serve(self.endless())
+        late = self.ask("POST", COMPLETIONS, {"prompt": "a", "max_tokens": LONG}, {"X-Sluice-Timeout": "1"})
+        self.assertEqual((late.status, late.json["error"]["code"]), (504, "expired"))
+        answer = self.ask("POST", COMPLETIONS, {"prompt": "a", "max_tokens": LONG, "stream": True}, {"X-Sluice-Timeout": "1"})
+        *chunks, error, nothing = answer.body.decode().split("\n\n")
+        self.assertEqual((json.loads(error.removeprefix("data: "))["error"]["code"], nothing), ("expired", ""))
+        self.assertGreater(len(chunks), 0)
+        self.assert_nothing_left()
+
+    def test_another_worker_goes_on(self):
+        self.serve(self.endless())
+        wishes = {"seed": 7, "max_tokens": 3000}
+        connection, answer, text = self.begin(**wishes)
+        self.worker.kill()
+        self.start_daemon(self.server, model=self.model)
+        rest = events(answer.read())
+        connection.close()
+        whole = text + "".join(chunk["choices"][0]["text"] for chunk in rest)
+        self.assertEqual(whole, self.post(COMPLETIONS, prompt="a", **wishes)["choices"][0]["text"])
+
+    def test_a_stop_of_the_gateway_is_an_event(self):
+        self.serve(self.endless())
+        self.gateway.kill()
+        self.start_gateway(None, "--shutdown-timeout-ms", "100")
+        connection, answer, text = self.begin()
+        self.gateway.signal(15)
+        last = answer.read().decode().split("\n\n")[-2]
+        connection.close()
+        self.assertEqual(json.loads(last.removeprefix("data: "))["error"]["code"], "service_unavailable")
+
     def test_jobs_and_keys_of_calls(self):
         self.serve()
         line = self.locally(self.model, HELLO, *DRAW)
