@@ -31,9 +31,9 @@ struct part {
     struct buffer lists; /* TASK_CLASSIFY, TASK_TOKENIZE, TASK_GENERATE: its elements of the answer's lists */
 
     /* If the answer is sent while it is written: */
-    struct buffer text; /* not sent yet */
-    size_t taken;       /* bytes of the whole text that have been in `text` */
-    uint64_t tokens;    /* their tokens */
+    struct buffer text; /* so far */
+    size_t sent;        /* bytes of it */
+    uint64_t tokens;    /* of it */
     char finish[16];    /* why it has ended; "": it has not */
     bool opened;        /* its first chunk is sent */
     bool closed;        /* its last one is */
@@ -298,22 +298,24 @@ static void on_written(void *context, uint64_t index, uint64_t tokens, const str
     struct part *part = context;
     if (index != part->tokens) { return; }
     part->tokens += tokens;
-    part->taken += text->length;
     buffer_append(&part->text, text->bytes, text->length);
     if (text->length > 0) { send_events(part->exchange); }
 }
 
-/* Takes the rest of a text from its reply. */
-static void take_rest(struct part *part, struct slice text, const char *finish)
+/* Takes the rest of a text from its reply. False: it begins with something else than what was sent, because the request
+ * was sent again, and another kind of processor has written it. */
+static bool take_rest(struct part *part, struct slice text, const char *finish)
 {
     struct exchange *exchange = part->exchange;
-    size_t taken = part->taken < text.length ? part->taken : text.length;
+    size_t taken = part->text.length;
+    if (taken > text.length || (taken > 0 && memcmp(part->text.data, text.bytes, taken) != 0)) { return false; }
     buffer_append(&part->text, text.bytes + taken, text.length - taken);
     snprintf(part->finish, sizeof part->finish, "%s", finish);
-    if (exchange->open_parts > 1) { return; }
+    if (exchange->open_parts > 1) { return true; }
     exchange->complete = true;
     exchange->calls->counts.succeeded++;
     charge_call(exchange, exchange->tokens + exchange->written_tokens);
+    return true;
 }
 
 /* Ends an answer that has begun. */
@@ -333,9 +335,11 @@ static void break_off(struct exchange *exchange, const struct fault *fault)
 static void put_part(struct part *part, const struct answer *answer, struct buffer *to)
 {
     const struct call *call = &part->exchange->call;
-    struct chunk chunk = {.index = part->first, .text = {part->text.data, part->text.length}, .first = !part->opened};
-    if (part->text.length > 0) {
+    struct chunk chunk = {.index = part->first, .first = !part->opened};
+    if (part->text.length > part->sent) {
+        chunk.text = (struct slice){part->text.data + part->sent, part->text.length - part->sent};
         call->dialect->put_chunk(call, answer, &chunk, to);
+        part->sent = part->text.length;
         part->opened = true;
     }
     if (part->finish[0] != '\0' && !part->closed) {
@@ -344,7 +348,6 @@ static void put_part(struct part *part, const struct answer *answer, struct buff
         part->closed = true;
     }
     to->broken = to->broken || !buffer_ok(&part->text);
-    buffer_free(&part->text);
 }
 
 bool calls_put_more(struct calls *calls, uint64_t number, struct buffer *to)
@@ -400,10 +403,7 @@ static bool take_text(struct part *part, struct slice text, struct slice info)
     exchange->written_tokens += written_tokens;
     bool whole = json_member_text(info.bytes, info.length, "finish_reason", finish, sizeof finish);
     if (!whole) { return false; }
-    if (exchange->call.stream) {
-        take_rest(part, text, finish);
-        return true;
-    }
+    if (exchange->call.stream) { return take_rest(part, text, finish); }
     exchange->created_s = done_at / 1000;
     exchange->call.dialect->put_choice(&exchange->call, part->first, text, finish, &part->lists);
     return buffer_ok(&part->lists);
@@ -616,9 +616,9 @@ static bool send_parts(struct exchange *exchange, struct fault *fault)
         char id[REQUEST_ID_MAX + 1];
         texts.length = 0;
         put_request_texts(call, part->first, part->count, &texts);
-        fill_request_fields(call, wishes, &texts, exchange->async, &fields);
         /* With an Idempotency-Key these may be ids of an earlier call, when the queue had other limits. */
         snprintf(id, sizeof id, exchange->part_count > 1 ? "%s.%u.%u" : "%s", exchange->id, part->first, part->count);
+        fill_request_fields(call, wishes, id, &texts, exchange->async, &fields);
         struct producer_order order = {.class = wishes->class,
                                        .id = id,
                                        .kept = exchange->kept,

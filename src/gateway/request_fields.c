@@ -1,9 +1,11 @@
 #include "gateway/request_fields.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <xxhash.h>
 
 #include "base/json.h"
 
@@ -86,7 +88,8 @@ void put_request_texts(const struct call *call, uint32_t first, uint32_t count, 
     }
 }
 
-static void add_writing(const struct call *call, struct request_fields *fields)
+/* A request that is sent again has the same id and another name: without a seed it would write another text. */
+static void add_writing(const struct call *call, const char *id, struct request_fields *fields)
 {
     snprintf(fields->max_tokens, sizeof fields->max_tokens, "%u", call->max_tokens);
     add_text(fields, "max_tokens", fields->max_tokens);
@@ -94,11 +97,15 @@ static void add_writing(const struct call *call, struct request_fields *fields)
         const struct slice *number = &call->numbers[i];
         if (number->length > 0) { add_field(fields, number_fields[i], number->bytes, number->length); }
     }
+    if (call->numbers[NUMBER_SEED].length == 0) {
+        snprintf(fields->seed, sizeof fields->seed, "%" PRIu64, XXH3_64bits(id, strlen(id)) >> 1);
+        add_text(fields, number_fields[NUMBER_SEED], fields->seed);
+    }
     if (call->stops.length > 0) { add_field(fields, "stops", call->stops.bytes, call->stops.length); }
 }
 
-void fill_request_fields(const struct call *call, const struct wishes *wishes, const struct buffer *texts, bool async,
-                         struct request_fields *fields)
+void fill_request_fields(const struct call *call, const struct wishes *wishes, const char *id,
+                         const struct buffer *texts, bool async, struct request_fields *fields)
 {
     fields->count = 0;
     add_field(fields,
@@ -106,7 +113,7 @@ void fill_request_fields(const struct call *call, const struct wishes *wishes, c
               : call->task == TASK_GENERATE ? "prompt"
                                             : "inputs",
               texts->data, texts->length);
-    if (call->task == TASK_GENERATE) { add_writing(call, fields); }
+    if (call->task == TASK_GENERATE) { add_writing(call, id, fields); }
     if (call->task != TASK_EMBED) { add_text(fields, "task", task_names[call->task]); }
     if (call->task == TASK_EMBED || call->task == TASK_RERANK) { add_text(fields, "encoding", "f32"); }
     if (call->special_tokens >= 0) { add_text(fields, "special_tokens", call->special_tokens ? "1" : "0"); }

@@ -26,14 +26,15 @@ void wishes_free(struct wishes *wishes);
 struct request_fields {
     struct entry_field items[REQUEST_FIELDS_MOST]; /* [count] */
     size_t count;
-    char dims[16], max_tokens[16], meta[JOB_META_MAX];
+    char dims[16], max_tokens[16], seed[24], meta[JOB_META_MAX];
 };
 
 /* Appends `count` of the call's texts, from number `first` on, as the field for them has them. TASK_GENERATE: one. */
 void put_request_texts(const struct call *call, uint32_t first, uint32_t count, struct buffer *to);
 
-/* Fills the fields of a request with these texts. `async`: its reply must say which call it answers. */
-void fill_request_fields(const struct call *call, const struct wishes *wishes, const struct buffer *texts, bool async,
-                         struct request_fields *fields);
+/* Fills the fields of a request with these texts, but not its `id`. `async`: its reply must say which call it answers.
+ */
+void fill_request_fields(const struct call *call, const struct wishes *wishes, const char *id,
+                         const struct buffer *texts, bool async, struct request_fields *fields);
 
 #endif

@@ -44,6 +44,8 @@ class Texts(LanguageModels, GatewayCase):
         self.wait_empty(self.sender)
         for what in ("reply:*", "wake:*"):
             self.wait_until(lambda: not self.client.keys(self.sender.key(what)), "the replies to be unlinked")
+        for key in self.client.keys(self.sender.key("tokens:*")):
+            self.wait_until(lambda: self.client.xlen(key) <= 1, "the tokens to be trimmed")
 
     def test_texts_are_those_of_the_command(self):
         self.serve()
@@ -191,6 +193,18 @@ class Texts(LanguageModels, GatewayCase):
         connection.close()
         whole = text + "".join(chunk["choices"][0]["text"] for chunk in rest)
         self.assertEqual(whole, self.post(COMPLETIONS, prompt="a", **wishes)["choices"][0]["text"])
+
+    def test_redis_forgets_all_meanwhile(self):
+        """The text is written again from its beginning, and goes on where the client is."""
+        self.serve(self.endless())
+        connection, answer, text = self.begin(max_tokens=3000, stream_options={"include_usage": True})
+        self.server.kill()
+        self.server.start()
+        *rest, usage = events(answer.read())
+        connection.close()
+        self.assertEqual(usage["usage"]["completion_tokens"], 3000)
+        self.assertEqual(rest[-1]["choices"][0]["finish_reason"], "length")
+        self.assertGreater(len(text), 0)
 
     def test_a_stop_of_the_gateway_is_an_event(self):
         self.serve(self.endless())
