@@ -8,6 +8,7 @@
 #include "batch/lines.h"
 #include "cli/command.h"
 #include "cli/embed_job.h"
+#include "cli/progress.h"
 
 struct batch_job {
     struct embed_job embed; /* first */
@@ -24,7 +25,7 @@ static const struct setting own_settings[] = {
         .help = "the file of responses; OUT.errors.jsonl has those of requests that failed"},
     {OWN(max_text_bytes, SETTING_INTEGER), .fallback = "1048576", .least = 1, .most = 1 << 28, .value = "N", .help = "a longer text, or a line of more than 8 times as much, fails"},
     {OWN(overwrite, SETTING_SWITCH), .fallback = "false", .help = "delete what an earlier job left, and begin again"},
-    {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = embed_progress_styles, .help = "how to show progress on standard error"},
+    {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = progress_styles, .help = "how to show progress on standard error"},
     {OWN(look_ahead, SETTING_INTEGER), .fallback = "65536", .least = 1, .most = 1 << 20, .value = "N", .help = "texts that are sorted by length together"},
 };
 /* clang-format on */

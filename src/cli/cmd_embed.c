@@ -3,9 +3,7 @@
  *
  * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines, which ends at the first
  * bad line. */
-#include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,26 +23,10 @@
 #include "cli/command.h"
 #include "cli/embed_job.h"
 #include "cli/print.h"
+#include "cli/progress.h"
 #include "compute/devices.h"
 #include "config/config.h"
 #include "engine/cost.h"
-
-/* The style of the progress on standard error. */
-enum progress_style {
-    PROGRESS_AUTO, /* a bar on a terminal, else lines */
-    PROGRESS_BAR,
-    PROGRESS_LINES,
-    PROGRESS_JSON,
-    PROGRESS_NONE,
-};
-
-/* The state of the progress display. */
-struct progress {
-    enum progress_style style;
-    uint64_t shown_ns;
-    uint64_t computing_ns; /* when computing began */
-    uint64_t tokens;       /* computed before that, in an earlier run */
-};
 
 /* The job is finished, but rows failed. */
 enum { EXIT_ROWS_FAILED = 1 };
@@ -56,7 +38,6 @@ enum { CPU_BATCH_TOKENS = 1024, BATCHES_PER_THREAD = 16, PREP_THREADS_MAX = 8 };
 enum { CALIBRATE_NS = 1000000000 };
 
 static const char *const dtypes[] = {"f32", "f16", NULL};
-const char *const embed_progress_styles[] = {"auto", "bar", "lines", "json", "none", NULL};
 
 #define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct embed_options, name)
 
@@ -81,7 +62,7 @@ static const struct setting own_settings[] = {
     {OWN(shard_rows, SETTING_INTEGER), .fallback = "1000000", .least = 1, .most = INT64_C(1) << 40, .value = "N", .help = "rows of each file in DIR/"},
     {OWN(strict, SETTING_SWITCH), .fallback = "false", .help = "end at the first row that fails"},
     {OWN(overwrite, SETTING_SWITCH), .fallback = "false", .help = "delete what an earlier job left, and begin again"},
-    {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = embed_progress_styles, .help = "how to show progress on standard error"},
+    {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = progress_styles, .help = "how to show progress on standard error"},
     {OWN(look_ahead, SETTING_INTEGER), .fallback = "65536", .least = 1, .most = 1 << 20, .value = "N", .help = "rows that are sorted by length together"},
 };
 /* clang-format on */
@@ -269,120 +250,6 @@ static uint64_t embed_job_number(const struct embed_job *job)
     return XXH3_64bits_withSeed(where, strlen(where), XXH3_64bits(job->terms.data, job->terms.length));
 }
 
-/* --- Progress --- */
-
-enum { BAR = 30 };
-
-static const char *const phases[] = {"checking", "computing", "finishing"};
-
-/* The figures that every style shows; rows and tokens are those that this process computed. */
-struct figures {
-    double seconds, rows_per_s, tokens_per_s, left_s; /* left_s negative: unknown */
-};
-
-static struct figures measure_progress(struct progress *progress, const struct job_progress *now, uint64_t now_ns)
-{
-    if (now->phase == JOB_CHECKING || progress->computing_ns == 0) {
-        progress->computing_ns = now_ns;
-        progress->tokens = now->tokens;
-    }
-    struct figures figures = {.left_s = now->left_s};
-    figures.seconds = (double)(now_ns - progress->computing_ns) / (double)NS_PER_S;
-    if (figures.seconds <= 0) { return figures; }
-    figures.rows_per_s = (double)now->computed_here / figures.seconds;
-    figures.tokens_per_s = (double)(now->tokens - progress->tokens) / figures.seconds;
-    return figures;
-}
-
-static void draw_bar(struct buffer *to, const struct job_progress *now, struct figures figures)
-{
-    char bar[BAR + 1];
-    double share = now->share;
-    for (int i = 0; i < BAR; i++) { bar[i] = share * BAR > i ? '#' : '.'; }
-    bar[BAR] = '\0';
-    buffer_string(to, "\r");
-    if (share >= 0) { buffer_format(to, "[%s] %3.0f %%  ", bar, share * 100); }
-    if (now->phase == JOB_CHECKING) {
-        buffer_format(to, "checking, %llu documents", (unsigned long long)now->documents);
-    } else {
-        buffer_format(to, "%llu texts, %.0f texts/s, %.0f tokens/s", (unsigned long long)now->rows, figures.rows_per_s,
-                      figures.tokens_per_s);
-        if (now->failed > 0) { buffer_format(to, ", %llu failed", (unsigned long long)now->failed); }
-        if (figures.left_s >= 0 && share < 1) { buffer_format(to, ", %.0f s left", figures.left_s); }
-    }
-    buffer_string(to, "\033[K");
-}
-
-static void put_line(struct buffer *to, const struct job_progress *now, struct figures figures)
-{
-    buffer_format(to, "%s: %llu rows, %.0f rows/s, %.0f tokens/s, %llu failed", phases[now->phase],
-                  (unsigned long long)now->rows, figures.rows_per_s, figures.tokens_per_s,
-                  (unsigned long long)now->failed);
-    if (now->share >= 0) { buffer_format(to, ", %.1f %%", now->share * 100); }
-    if (figures.left_s >= 0) { buffer_format(to, ", %.0f s left", figures.left_s); }
-    buffer_string(to, "\n");
-}
-
-static void put_json(struct buffer *to, const char *phase, const struct job_progress *now, struct figures figures)
-{
-    buffer_json(to,
-                "{'phase':%s,'rows':%" PRIu64 ",'documents':%" PRIu64 ",'computed':%" PRIu64 ",'copied':%" PRIu64
-                ",'failed':%" PRIu64 ",'duplicate_ids':%" PRIu64 ",'truncated':%" PRIu64 ",'tokens':%" PRIu64
-                ",'rows_per_s':%.1f,'tokens_per_s':%.1f",
-                phase, now->rows, now->documents, now->computed, now->copied, now->failed, now->duplicate_ids,
-                now->truncated, now->tokens, figures.rows_per_s, figures.tokens_per_s);
-    if (now->share >= 0) { buffer_json(to, ",'share':%.4f", now->share); }
-    if (figures.left_s >= 0) { buffer_json(to, ",'eta_s':%.0f", figures.left_s); }
-    buffer_string(to, "}\n");
-}
-
-/* True if standard error takes a message at once. Progress that nobody reads must not hold up the job: the next message
- * says more. */
-static bool is_read(void)
-{
-    struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
-    return poll(&error, 1, 0) == 1 && (error.revents & POLLOUT) != 0;
-}
-
-/* Shows a bar ten times a second, JSON once a second, or a line every ten seconds. */
-static void progress_show(void *context, const struct job_progress *now)
-{
-    struct progress *progress = context;
-    struct buffer text = {0};
-    uint64_t now_ns = clock_now_ns();
-    struct figures figures = measure_progress(progress, now, now_ns);
-    uint64_t every_s = progress->style == PROGRESS_BAR ? 0 : progress->style == PROGRESS_JSON ? 1 : 10;
-    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < every_s * NS_PER_S || !is_read()) { return; }
-    progress->shown_ns = now_ns;
-    if (progress->style == PROGRESS_BAR) {
-        draw_bar(&text, now, figures);
-    } else if (progress->style == PROGRESS_JSON) {
-        put_json(&text, phases[now->phase], now, figures);
-    } else {
-        put_line(&text, now, figures);
-    }
-    fwrite(text.data ? text.data : "", 1, text.length, stderr); /* in one piece: other processes may share it */
-    buffer_free(&text);
-}
-
-/* Shows the end, and waits for a slow reader. */
-static void progress_end(struct progress *progress, const struct job_result *result)
-{
-    const struct job_progress *end = &result->progress;
-    struct buffer text = {0};
-    uint64_t now_ns = clock_now_ns();
-    struct figures figures = measure_progress(progress, end, now_ns);
-    if (progress->style == PROGRESS_BAR) {
-        draw_bar(&text, end, figures);
-        buffer_string(&text, "\n");
-    }
-    if (progress->style == PROGRESS_JSON) {
-        put_json(&text, result->finished || result->before ? "finished" : "stopped", end, figures);
-    }
-    fwrite(text.data ? text.data : "", 1, text.length, stderr); /* in one piece: other processes may share it */
-    buffer_free(&text);
-}
-
 /* --- Running --- */
 
 /* Says how many texts were longer than the model takes; of a queue's model the limit is unknown. */
@@ -477,16 +344,14 @@ static enum status run_job(struct embed_job *job, struct job_result *result, con
                            struct err *err)
 {
     struct job_options *options = &job->job;
-    struct progress progress = {.style = (enum progress_style)job->options->progress, .shown_ns = clock_now_ns()};
+    struct progress progress;
+    progress_begin(&progress, (enum progress_style)job->options->progress, options->plain);
     unsigned threads = config_threads(config);
     options->prep_threads = threads < PREP_THREADS_MAX ? threads : PREP_THREADS_MAX;
-    if (progress.style == PROGRESS_AUTO) {
-        progress.style = isatty(STDERR_FILENO) == 1 ? PROGRESS_BAR : options->plain ? PROGRESS_NONE : PROGRESS_LINES;
-    }
     options->report = progress_show;
     options->context = &progress;
     enum status status = job_run(options, result, err);
-    progress_end(&progress, result);
+    progress_end(&progress, &result->progress, result->finished || result->before);
     if (status == STATUS_OK) { print_summary(job, result, progress.style); }
     return status;
 }

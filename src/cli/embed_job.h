@@ -33,9 +33,6 @@ struct embed_job {
     void (*summarize)(const struct embed_job *job, const struct job_result *result);
 };
 
-/* The names of --progress. */
-extern const char *const embed_progress_styles[];
-
 /* Runs a job whose options were opened with `opened`, frees it and returns the exit code. */
 int embed_job_run(struct invocation *invocation, struct embed_job *job, enum status opened, struct err *err);
 
