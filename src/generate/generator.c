@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "engine/decoder.h"
 #include "tokenizer/tokenizer.h"
 
@@ -16,6 +17,7 @@ struct generator {
     struct steps *steps;
     struct sampler *sampler;
     struct decoder_row *rows; /* [step_rows] */
+    float *logits;            /* [vocabulary]: those of the model, for logprobs */
 };
 
 const char *finish_reason_name(enum finish_reason reason)
@@ -33,7 +35,10 @@ static enum status open_parts(struct generator *generator, struct engine *engine
     if (steps.step_rows > steps.step_tokens) { steps.step_rows = steps.step_tokens; }
     struct decoder_options decoder = {options->blocks, steps.step_tokens, steps.step_rows};
     generator->rows = calloc(steps.step_rows, sizeof *generator->rows);
-    if (!generator->rows) { return err_set(err, STATUS_NO_MEMORY, "no memory for steps of %u rows", steps.step_rows); }
+    generator->logits = malloc(generator->model->vocabulary * sizeof *generator->logits);
+    if (!generator->rows || !generator->logits) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for steps of %u rows", steps.step_rows);
+    }
     TRY(decoder_open(engine, &decoder, &generator->decoder, err));
     TRY(blocks_open(options->blocks, &generator->blocks, err));
     TRY(steps_open(&steps, generator->blocks, &generator->steps, err));
@@ -64,6 +69,7 @@ void generator_close(struct generator *generator)
     blocks_close(generator->blocks);
     decoder_close(generator->decoder);
     free(generator->rows);
+    free(generator->logits);
     free(generator);
 }
 
@@ -75,6 +81,12 @@ enum status generator_join(struct generator *generator, struct parallel_for *par
 uint32_t generator_running(const struct generator *generator)
 {
     return steps_count(generator->steps);
+}
+
+struct generator_state generator_state(const struct generator *generator)
+{
+    uint32_t blocks = blocks_total(generator->blocks);
+    return (struct generator_state){steps_state(generator->steps), blocks, blocks - blocks_free(generator->blocks)};
 }
 
 /* Errors: STATUS_BAD_INPUT (an id is no token of the model). */
@@ -134,6 +146,8 @@ static enum status begin_generation(struct generator *generator, const struct ge
     }
     memcpy(sequence->ids, request->prompt, request->prompt_tokens * sizeof *sequence->ids);
     generation->sampling = request->sampling;
+    generation->logprobs =
+        request->logprobs < generator->model->vocabulary ? request->logprobs : generator->model->vocabulary;
     generation->out = (struct text_out){.stops = request->stops, .stop_count = request->stop_count};
     TRY(tokenizer_stream_open(generator->model->tokenizer, false, request->inside, &generation->stream, err));
     return steps_add(generator->steps, sequence, err);
@@ -143,6 +157,7 @@ static void free_generation(struct generation *generation)
 {
     tokenizer_stream_close(generation->stream);
     buffer_free(&generation->out.text);
+    buffer_free(&generation->drawn);
     free(generation->sequence.ids);
     free(generation->sequence.table.blocks);
     free(generation->ends);
@@ -156,7 +171,7 @@ static void finish_generation(struct generator *generator, struct generation *ge
         tokenizer_stream_end(generation->stream, &generation->out.text);
         text_out_check(&generation->out, true);
     }
-    if (reason != FINISH_ERROR && !buffer_ok(&generation->out.text)) {
+    if (reason != FINISH_ERROR && !(buffer_ok(&generation->out.text) && buffer_ok(&generation->drawn))) {
         err_set(&generation->err, STATUS_NO_MEMORY, "no memory for the text");
         reason = FINISH_ERROR;
     }
@@ -174,6 +189,17 @@ static bool is_end(const struct model *model, int32_t id)
     return false;
 }
 
+/* Notes the probabilities with a token that was drawn from these logits, as the model gave them. */
+static void note_logprobs(struct generator *generator, struct generation *generation, const float *logits, int32_t id)
+{
+    size_t bytes = (1 + generation->logprobs) * sizeof(struct token_logit);
+    struct token_logit *drawn = (struct token_logit *)(void *)buffer_reserve(&generation->drawn, bytes);
+    if (!drawn) { return; }
+    drawn->logit = sampler_logprobs(generator->sampler, logits, id, generation->logprobs, drawn + 1);
+    drawn->id = id;
+    generation->drawn.length += bytes;
+}
+
 /* Appends a token to the text, which may be complete then. */
 static void append_token(struct generator *generator, struct generation *generation, int32_t id)
 {
@@ -186,7 +212,8 @@ static void append_token(struct generator *generator, struct generation *generat
         text_out_check(&generation->out, false);
         if (generation->out.stopped) {
             finish_generation(generator, generation, FINISH_STOP);
-        } else if (sequence->count == sequence->prompt + sequence->max_tokens || !buffer_ok(&generation->out.text)) {
+        } else if (sequence->count == sequence->prompt + sequence->max_tokens || !buffer_ok(&generation->out.text) ||
+                   !buffer_ok(&generation->drawn)) {
             finish_generation(generator, generation, FINISH_LENGTH);
         }
     }
@@ -223,11 +250,13 @@ static void draw_token(struct generator *generator, struct generation *generatio
 {
     struct sequence *sequence = &generation->sequence;
     int32_t id;
+    if (generation->logprobs > 0) { memcpy(generator->logits, logits, generator->model->vocabulary * sizeof *logits); }
     if (sampler_draw(generator->sampler, &generation->sampling, logits, sequence->ids, sequence->count, &id,
                      &generation->err) != STATUS_OK) {
         finish_generation(generator, generation, FINISH_ERROR);
         return;
     }
+    if (generation->logprobs > 0) { note_logprobs(generator, generation, generator->logits, id); }
     append_token(generator, generation, id);
 }
 
@@ -253,4 +282,42 @@ enum status generator_step(struct generator *generator, struct err *err)
         logits += generator->model->vocabulary;
     }
     return STATUS_OK;
+}
+
+/* Appends the members of a token, without the brace that closes them. */
+static void put_token(const struct tokenizer *tokenizer, struct token_logit token, struct buffer *to)
+{
+    struct tokenizer_stream *stream;
+    struct buffer text = {0};
+    struct err err;
+    if (tokenizer_stream_open(tokenizer, true, true, &stream, &err) != STATUS_OK) {
+        to->broken = true;
+        return;
+    }
+    tokenizer_stream_put(stream, token.id, &text);
+    tokenizer_stream_end(stream, &text);
+    tokenizer_stream_close(stream);
+    to->broken = to->broken || !buffer_ok(&text);
+    buffer_json(to, ",{'token':");
+    buffer_json_string(to, text.data, text.length);
+    buffer_json(to, ",'id':%d,'logprob':%.7g", token.id, (double)token.logit);
+    buffer_free(&text);
+}
+
+void generation_put_logprobs(const struct generator *generator, const struct generation *generation, struct buffer *to)
+{
+    const struct tokenizer *tokenizer = generator->model->tokenizer;
+    const struct token_logit *drawn = (const struct token_logit *)(const void *)generation->drawn.data;
+    size_t count = generation->drawn.length / sizeof *drawn;
+    buffer_string(to, "[");
+    for (size_t at = 0; at < count; at += 1 + generation->logprobs) {
+        put_token(tokenizer, drawn[at], to);
+        buffer_string(to, ",\"top_logprobs\":[");
+        for (uint32_t i = 1; i <= generation->logprobs; i++) {
+            put_token(tokenizer, drawn[at + i], to);
+            buffer_string(to, "}");
+        }
+        buffer_string(to, "]}");
+    }
+    buffer_string(to, "]");
 }

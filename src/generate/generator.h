@@ -31,7 +31,8 @@ struct generate_request {
     struct sampling sampling;
     const char *const *stops; /* [stop_count], none empty; they must outlive the generation */
     unsigned stop_count;
-    bool inside; /* the text goes on where the prompt ends, so a blank before its first word stays */
+    uint32_t logprobs; /* with each token note its probability, and this many of the likeliest; 0: note nothing */
+    bool inside;       /* the text goes on where the prompt ends, so a blank before its first word stays */
     uint32_t class;
     uint64_t deadline_ns; /* as in struct sequence */
 };
@@ -54,6 +55,9 @@ struct generation {
     enum finish_reason finish;
     struct err err; /* if it is FINISH_ERROR */
     struct sampling sampling;
+    uint32_t logprobs;
+    struct buffer
+        drawn; /* struct token_logit [tokens][1 + logprobs]: the drawn one, and the likeliest; if logprobs > 0 */
     struct tokenizer_stream *stream;
 };
 
@@ -80,6 +84,19 @@ MUST_CHECK enum status generator_step(struct generator *generator, struct err *e
 
 /* The generations that are not finished. */
 uint32_t generator_running(const struct generator *generator);
+
+/* The state of a generator. */
+struct generator_state {
+    struct steps_state steps; /* sequences are generations that are not finished */
+    uint32_t blocks, used;    /* of the pool of keys and values: all, and those of running generations */
+};
+
+struct generator_state generator_state(const struct generator *generator);
+
+/* Appends the tokens of a generation with their logprobs, as JSON:
+ * [{"token":"a","id":97,"logprob":-0.5,"top_logprobs":[{"token":"b","id":98,"logprob":-0.25},...]},...]. A logprob is
+ * the logarithm of the probability by the logits as the model gave them. Errors: `to` is broken. */
+void generation_put_logprobs(const struct generator *generator, const struct generation *generation, struct buffer *to);
 
 /* Frees a generation, finished or not. NULL is allowed. */
 void generation_end(struct generator *generator, struct generation *generation);

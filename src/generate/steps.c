@@ -10,7 +10,7 @@ struct steps {
     struct sequence **all; /* [capacity]: `count` of them, in the order of the last plan */
     uint32_t count, capacity;
     uint32_t running; /* those that have blocks */
-    uint64_t arrivals;
+    uint64_t arrivals, shared_tokens, preemptions;
     struct step_row *rows; /* [options.step_rows]: row_count of the step under way */
     uint32_t row_count;
 };
@@ -44,6 +44,12 @@ void steps_close(struct steps *steps)
 uint32_t steps_count(const struct steps *steps)
 {
     return steps->count;
+}
+
+struct steps_state steps_state(const struct steps *steps)
+{
+    return (struct steps_state){steps->running, steps->count - steps->running, steps->shared_tokens,
+                                steps->preemptions};
 }
 
 /* The blocks of all tokens that a sequence may ever compute: the last one that is drawn is not computed. */
@@ -133,7 +139,10 @@ static bool admit_sequence(struct steps *steps, struct sequence *sequence)
     }
     steps->running++;
     sequence->computed = shared;
-    if (sequence->preemptions == 0) { sequence->shared = shared; }
+    if (sequence->preemptions == 0) {
+        sequence->shared = shared;
+        steps->shared_tokens += shared;
+    }
     return true;
 }
 
@@ -153,6 +162,7 @@ static bool grow_sequence(struct steps *steps, struct sequence *sequence, uint32
         if (last == sequence) { return false; }
         release_blocks(steps, last, SEQUENCE_PENDING);
         last->preemptions++;
+        steps->preemptions++;
         *preempted = true;
     }
     return true;

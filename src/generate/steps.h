@@ -84,6 +84,15 @@ MUST_CHECK enum status steps_add(struct steps *steps, struct sequence *sequence,
 /* The sequences that were added and have not ended. */
 uint32_t steps_count(const struct steps *steps);
 
+/* The state of a scheduler, and sums since it was opened. */
+struct steps_state {
+    uint32_t running, waiting; /* sequences that have blocks, and others that have not ended */
+    uint64_t shared_tokens;    /* tokens of prompts that were not computed, because an earlier sequence had them */
+    uint64_t preemptions;      /* how often a sequence has lost its blocks to another one */
+};
+
+struct steps_state steps_state(const struct steps *steps);
+
 /* Plans the next step and returns how many rows it has: 0 only if there are no sequences. Nothing is allocated. Shapes:
  * *rows [returned], until the next plan. */
 uint32_t steps_plan(struct steps *steps, const struct step_row **rows);

@@ -125,7 +125,15 @@ static uint32_t run_all(struct world *world)
         run_step(world);
         steps++;
     }
-    for (int i = 0; i < SEQUENCES; i++) { world->preemptions += world->guests[i].sequence.preemptions; }
+    uint64_t shared = 0;
+    for (int i = 0; i < SEQUENCES; i++) {
+        world->preemptions += world->guests[i].sequence.preemptions;
+        shared += world->guests[i].sequence.shared;
+    }
+    struct steps_state state = steps_state(world->steps);
+    assert_int_equal(state.running + state.waiting, 0);
+    assert_int_equal(state.preemptions, world->preemptions);
+    assert_int_equal(state.shared_tokens, shared);
     return steps;
 }
 
