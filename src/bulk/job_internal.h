@@ -1,5 +1,5 @@
 /* The state of a running job, and how it resumes an earlier run. Private to loop.c,
- * finish.c, commit.c, resume.c, retry.c, failures.c and digest.c. */
+ * finish.c, commit.c, resume.c, retry.c, failures.c and digest.c; resumable.c removes files with it. */
 #ifndef BULK_JOB_INTERNAL_H
 #define BULK_JOB_INTERNAL_H
 
@@ -163,6 +163,10 @@ bool job_has_committed(const struct job *job);
 
 /* Removes journal, scratch and folder of a job, as far as they exist. Errors: those of unlink and rmdir. */
 MUST_CHECK enum status job_remove_leftovers(const struct output *output, struct err *err);
+
+/* Removes all files of a job, the manifest first: without it the job does not count as finished. Errors: those of
+ * unlink and rmdir. */
+MUST_CHECK enum status job_remove_all(const struct output *output, struct err *err);
 
 /* Deletes the files of a job that this run began and that has no rows. Call it only if the executor was asked for
  * nothing: otherwise the next run would lose, with the journal, the seed by which it finds answers of a queue. */

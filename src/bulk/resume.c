@@ -96,7 +96,7 @@ static enum status remove_one(void *context, const char *path, struct err *err)
     return job_remove_file(path, err);
 }
 
-static enum status remove_all(const struct output *output, struct err *err)
+enum status job_remove_all(const struct output *output, struct err *err)
 {
     TRY(each_file(output, remove_one, NULL, err));
     return job_remove_leftovers(output, err);
@@ -313,7 +313,7 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     buffer_free(&manifest.terms);
     if (status != STATUS_OK && manifest.at.rows > 0 && !has_vectors(&manifest.at)) {
         *finished = false;
-        return remove_all(output, err);
+        return job_remove_all(output, err);
     }
     job->at = manifest.at;
     if (status == STATUS_OK) { status = job_remove_leftovers(output, err); } /* a kill after the manifest left them */
@@ -485,7 +485,7 @@ static enum status open_journal(struct job *job, struct err *err)
         job->journal = NULL;
         job->terms.length = 0;
         job->seeded = false;
-        TRY(remove_all(output, err));
+        TRY(job_remove_all(output, err));
         return open_journal(job, err);
     }
     if (job->terms.length == 0) {
@@ -545,7 +545,7 @@ enum status job_resume(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
     bool finished = false;
-    if (!options->plain && options->overwrite) { TRY(remove_all(options->output, err)); }
+    if (!options->plain && options->overwrite) { TRY(job_remove_all(options->output, err)); }
     if (!options->plain) { TRY(find_finished(job, &finished, err)); }
     if (job->retries) { return begin_retry(job, err); }
     restore_progress(job);

@@ -1,15 +1,20 @@
 """`sluice generate`: its input, output and errors. golden/decoder_golden.py tests the numbers."""
 
+import gzip
 import json
+import math
 import os
 import random
+import signal
 import subprocess
 
+import process
 from case import SluiceCase
 from daemon import BINARY
-from language_model import CHAT, END, STOP, make_llama
+from language_model import CHAT, END, SPECIALS, STOP, make_llama
 
-class Generate(SluiceCase):
+
+class GenerateCase(SluiceCase):
     def make_llama(self, name="llama", **how):
         return make_llama(self.path("models", name), **how)
 
@@ -23,6 +28,8 @@ class Generate(SluiceCase):
             self.assertIn(says, said)
         return [json.loads(line) for line in result.stdout.decode().splitlines()]
 
+
+class Generate(GenerateCase):
     def test_lines_come_in_order_and_depend_on_nothing_else(self):
         directory = self.make_llama()
         prompts = ["The queue", "Hello", "a", "ä" * 30, "one two three " * 8] * 12
@@ -57,6 +64,40 @@ class Generate(SluiceCase):
         self.assertEqual(self.generate(directory, ["Hello"], *drawn, "--min-p", "1"), likeliest)
         penalized = self.generate(directory, ["Hello"], "--max-tokens", "64", "--repetition-penalty", "1000", "--token-ids")[0]
         self.assertEqual(len(set(penalized["token_ids"])), len(penalized["token_ids"]))
+
+    def test_several_texts_for_a_prompt(self):
+        directory = self.make_llama()
+        drawn = ("--temperature", "1", "--max-tokens", "16", "--seed", "5")
+        single = self.generate(directory, ["Hello", "a"], *drawn)
+        several = self.generate(directory, ["Hello", "a"], *drawn, "--n", "3")
+        self.assertEqual([(line["index"], line["choice"]) for line in several], [(i, j) for i in range(2) for j in range(3)])
+        self.assertEqual([{name: line[name] for name in single[0]} for line in several[::3]], single)
+        self.assertEqual(len({line["text"] for line in several}), 6)
+        failed = self.generate(directory, ["Hello", ""], *drawn, "--n", "3", code=1, says="1 of 4 lines failed")
+        self.assertEqual((failed[:3], list(failed[3])), (several[:3], ["index", "error"]))
+        self.generate(directory, ["a"], "--n", "3", code=65, says="--n 3: with --temperature 0")
+
+    def test_logprobs(self):
+        directory = self.make_llama()
+        likeliest = self.generate(directory, ["Hello"], "--max-tokens", "12", "--logprobs", "20", "--token-ids")[0]
+        self.assertEqual([token["id"] for token in likeliest["logprobs"]], likeliest["token_ids"])
+        for token in likeliest["logprobs"]:
+            top = token["top_logprobs"]
+            self.assertEqual({**token, "top_logprobs": None}, {**top[0], "top_logprobs": None})
+            values = [other["logprob"] for other in top]
+            self.assertEqual(values, sorted(values, reverse=True))
+            self.assertLess(sum(map(math.exp, values)), 1)
+            self.assertEqual(len({other["id"] for other in top}), 20)
+            for other in top:
+                self.assertEqual(other["token"], SPECIALS[other["id"] - 256] if other["id"] > 255 else bytes([other["id"]]).decode(errors="replace"))
+        # The first token's are those of the model, whatever it is drawn by; and a drawn token has its own.
+        first = self.generate(directory, ["Hello"] * 20, "--max-tokens", "1", "--logprobs", "20", "--temperature", "2", "--repetition-penalty", "5")
+        for line in first:
+            token = line["logprobs"][0]
+            self.assertEqual(token["top_logprobs"], likeliest["logprobs"][0]["top_logprobs"])
+            same = [other["logprob"] for other in token["top_logprobs"] if other["id"] == token["id"]]
+            self.assertTrue(same == [token["logprob"]] if same else token["logprob"] <= token["top_logprobs"][-1]["logprob"])
+        self.assertGreater(len({line["logprobs"][0]["id"] for line in first}), 5)
 
     def test_a_stop_text_is_left_out(self):
         directory = self.make_llama()
@@ -104,7 +145,9 @@ class Generate(SluiceCase):
         directory = self.make_llama()
         self.generate(directory, ["a"], "--temperature", "warm", code=64, says="a number from 0 to 1000")
         self.generate(directory, ["a"], "--pooling", "mean", code=64, says="generate does not take --pooling")
-        self.generate(directory, ["a"], "--output", self.path("none", "x"), code=66, says="none/x")
+        self.generate(directory, ["a"], "--output", self.path("none", "x.jsonl"), code=66, says="none/x.jsonl")
+        self.generate(directory, ["a"], "--output", self.path("x"), code=65, says="must end in .jsonl")
+        self.generate(directory, ["a"], "--output", self.path("in.jsonl"), "--input", self.write("in.jsonl", "a\n"), code=65, says="is the input")
 
     def test_model_says_whether_it_generates_and_chats(self):
         def look(directory, code=0):
@@ -125,13 +168,6 @@ class Generate(SluiceCase):
         os.unlink(os.path.join(directory, "modules.json"))
         self.assertNotIn("to generate text", self.run_sluice("model", directory).stderr.decode())
 
-    def test_output_file(self):
-        directory, target = self.make_llama(), self.path("out.jsonl")
-        self.assertEqual(self.generate(directory, ["a", "b"], "--output", target, "--max-tokens", "3"), [])
-        with open(target, encoding="utf-8") as file:
-            self.assertEqual([json.loads(line)["index"] for line in file], [0, 1])
-        self.assertEqual(self.generate(directory, []), [])
-
     def test_a_prompt_is_answered_before_the_next_one_comes(self):
         """Whoever writes a line to its standard input need not write another one to get the answer."""
         process = subprocess.Popen([BINARY, "generate", "--model", self.make_llama(), "--max-tokens", "4"],
@@ -147,3 +183,97 @@ class Generate(SluiceCase):
             process.kill()
             process.wait()
             process.stdout.close()
+
+
+class OutputFile(GenerateCase):
+    """A job that writes a file: the same command goes on with it. fault/test_generate_kill.py kills it."""
+    lines = [{"prompt": "Hello"}, {"prompt": ""}, {"messages": [{"role": "user", "content": "x"}]}]
+
+    def setUp(self):
+        super().setUp()
+        self.directory_of_model = self.make_llama()
+        self.output = self.path("out.jsonl")
+
+    def job(self, lines, *arguments, **options):
+        """Runs the job; returns the content of its file."""
+        self.assertEqual(self.generate(self.directory_of_model, lines, "--output", self.output, "--max-tokens", "5", *arguments, **options), [])
+        return self.content()
+
+    def content(self):
+        with open(self.output, "rb") as file:
+            return file.read()
+
+    def test_it_has_what_standard_output_has(self):
+        written = self.job(self.lines, code=1, says="out.jsonl: 3 lines, 3 written now and 0 before")
+        lines = self.generate(self.directory_of_model, self.lines, "--max-tokens", "5", code=1)
+        self.assertEqual([json.loads(line) for line in written.splitlines()], lines)
+        with open(self.output + ".manifest.json", encoding="utf-8") as file:
+            manifest = json.load(file)
+        self.assertEqual({key: manifest[key] for key in ("rows", "computed", "failed", "precision")},
+                         {"rows": 3, "computed": 2, "failed": 1, "precision": "f32"})
+        self.assertEqual([file["bytes"] for file in manifest["files"]], [len(written)])
+        self.assertEqual(manifest["terms"]["max_tokens"], '"5"')
+        self.assertFalse(os.path.exists(self.output + ".job"))
+
+    def test_a_finished_job_writes_only_what_is_new(self):
+        first = self.job(self.lines, "--temperature", "1", code=1)
+        self.assertEqual(self.job(self.lines, "--temperature", "1", code=1, says="is finished already: 3 lines"), first)
+        more = self.job(self.lines * 2, "--temperature", "1", code=1, says="6 lines, 3 written now and 3 before")
+        self.assertTrue(more.startswith(first))
+        self.assertEqual(self.job(self.lines * 2, "--temperature", "1", "--overwrite", code=1, says="6 written now"), more)
+
+    def test_another_job_is_refused(self):
+        first = self.job(self.lines, code=1)
+        for arguments, says in ((("--seed", "1"), 'another seed: "0", and not "1"'), (("--max-tokens", "6"), 'another max_tokens: "5", and not "6"'),
+                                (("--precision", "bf16"), "another precision"), (("--stop", "x"), "another stop")):
+            self.job(self.lines, *arguments, code=65, says=says)
+        self.job([self.lines[0], {"prompt": "a"}, self.lines[2]], code=65, says="the input has changed")
+        self.job(self.lines[:2], code=65, says="it has 2 lines, and the job has done 3")
+        self.directory_of_model = self.make_llama("other", seed=2)
+        self.job(self.lines, code=65, says="another model")
+        self.assertEqual(self.content(), first)
+        os.remove(self.output + ".manifest.json")
+        self.job(self.lines, code=65, says="exists already, and there is no job to resume")
+        self.assertNotEqual(self.job(self.lines, "--overwrite", code=1), first)
+
+    def test_a_file_that_was_cut_is_refused(self):
+        first = self.job(self.lines, code=1)
+        self.write("out.jsonl", first[:-20])
+        self.job(self.lines, code=65, says="was cut or changed")
+
+    def test_a_broken_input_keeps_what_came_before(self):
+        packed = gzip.compress("".join(f"prompt {number}\n" for number in range(3000)).encode())
+        whole = self.job([], "--input", self.write("whole.gz", packed))
+        self.assertEqual(whole.count(b"\n"), 3000)
+        os.remove(self.output)
+        os.remove(self.output + ".manifest.json")
+        source = self.write("in.gz", packed[:-len(packed) // 2])
+        part = self.job([], "--input", source, code=65, says="rerunning the command resumes")
+        self.assertTrue(part and whole.startswith(part))
+        self.write("in.gz", packed)
+        self.assertEqual(self.job([], "--input", source, says="lines"), whole)
+
+    def test_ctrl_c_and_standard_input(self):
+        prompts = [f"prompt {number}\n".encode() for number in range(20)]
+        command = [BINARY, "generate", "--model", self.directory_of_model, "--precision", "f32", "--output", self.output, "--max-tokens", "5"]
+        child = process.start(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=process.clean_environment())
+        self.addCleanup(lambda: (process.end(child), child.stderr.close()))
+        child.stdin.write(b"".join(prompts[:8]))
+        child.stdin.flush()
+        self.wait_until(lambda: os.path.exists(self.output) and self.content().count(b"\n") == 8, "eight lines")
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(60), 75)
+        child.stdin.close()
+        self.assertIn(b"nothing is lost, rerunning the command resumes", child.stderr.read())
+        stopped = self.content()
+        done = subprocess.run(command, input=b"".join(prompts), env=process.clean_environment(), capture_output=True, check=True, timeout=60)
+        self.assertIn(b"20 lines, 12 written now and 8 before", done.stderr)
+        resumed = self.content()
+        self.assertTrue(resumed.startswith(stopped))
+        straight = subprocess.run([*command, "--overwrite"], input=b"".join(prompts), env=process.clean_environment(), capture_output=True,
+                                  check=True, timeout=60)
+        self.assertIn(b"20 written now", straight.stderr)
+        self.assertEqual(self.content(), resumed)
+
+    def test_progress_as_json(self):
+        self.generate(self.directory_of_model, self.lines, "--output", self.output, "--progress", "json", code=1, says='{"phase":"finished","rows":3')
