@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "bench/e2e.h"
 #include "bench/engine_rate.h"
+#include "bench/generation.h"
 
 int benchmark_run(struct invocation *invocation)
 {
@@ -96,6 +97,43 @@ const struct subcommand command_bench_e2e = {
     OWN_OPTIONS(e2e_settings, struct bench_e2e_options),
     .run = benchmark_run,
     .measure = measure_e2e,
+};
+
+#undef OWN
+
+#define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct bench_generate_options, name)
+
+/* clang-format off */
+static const struct setting generate_settings[] = {
+    {OWN(texts, SETTING_TEXT), .fallback = "1,8,32", .most = 256, .value = "LIST", .help = "how many texts are written at once"},
+    {OWN(prompt_tokens, SETTING_INTEGER), .fallback = "128", .least = 1, .most = 1 << 20, .value = "N", .help = "tokens of each prompt"},
+    {OWN(new_tokens, SETTING_INTEGER), .fallback = "128", .least = 1, .most = 1 << 20, .value = "N", .help = "tokens to write for each"},
+    {OWN(shared_tokens, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 1 << 20, .value = "N", .help = "so many tokens are the same at the beginning of all prompts"},
+    {OWN(blocks, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 1 << 30, .value = "N", .help = "blocks of 16 tokens in the pool of keys and values; 0: as sluice generate has"},
+    {OWN(optimistic, SETTING_SWITCH), .fallback = "false", .help = "begin texts before there is room for all their tokens; they may lose it to others"},
+    {OWN(rounds, SETTING_INTEGER), .fallback = "3", .least = 1, .most = 100, .value = "N", .help = "so often; the best rate counts, and all times"},
+    BENCH_JSON(struct bench_generate_options),
+};
+/* clang-format on */
+
+static enum status measure_generate(const struct invocation *invocation, struct report *report, struct err *err)
+{
+    return bench_generate(&invocation->config, invocation->own, report, err);
+}
+
+const struct subcommand command_bench_generate = {
+    .name = "bench generate",
+    .bit = FOR_GENERATE,
+    .summary = "Measure how fast a language model writes texts",
+    .explanation =
+        "Texts of equal length begin together; their prompts are made up. prefill: tokens of prompts in a second,\n"
+        "while nothing is written. decode: tokens written in a second while no prompt is read; all: from the\n"
+        "beginning to the end. TTFT: from the beginning to a text's first token. ITL: between two tokens of a text.\n"
+        "pool: the largest share of the blocks of keys and values that was in use. prefix: the share of the prompts\n"
+        "that was already computed for another one. preempted: how often a text lost its room to another one.",
+    OWN_OPTIONS(generate_settings, struct bench_generate_options),
+    .run = benchmark_run,
+    .measure = measure_generate,
 };
 
 #undef OWN

@@ -10,6 +10,7 @@ import subprocess
 import process
 from case import SluiceCase
 from daemon import BINARY, DEVELOPER
+from language_model import make_llama
 
 USAGE, DATAERR, NOINPUT, UNAVAILABLE, TEMPFAIL = 64, 65, 66, 69, 75
 
@@ -210,3 +211,28 @@ class Bench(SluiceCase):
 
     def test_a_daemon_that_does_not_start_is_no_figure(self):
         self.refused("e2e", "--model", self.make_model(), "--backend", "steam", code=UNAVAILABLE, says=["sluice serve", "steam"])
+
+    def test_generate(self):
+        model = make_llama(self.path("llama"))
+        arguments = ("--model", model, "--precision", "f32", "--prompt-tokens", "48", "--new-tokens", "20", "--rounds", "2")
+        found = self.figures("generate", *arguments, "--texts", "1,5,40", "--shared-tokens", "32")
+        self.assertEqual((found["model"], found["precision"], found["blocks"]), ("llama", "f32", 32 * 5))
+        self.assertEqual([row["texts"] for row in found["generate"]], [1, 5, 40])
+        for row in found["generate"]:
+            for name in ("prefill_tokens_per_s", "decode_tokens_per_s", "tokens_per_s", "ttft_p50_ms", "itl_p50_ms"):
+                self.assertGreater(row[name], 0, name)
+            self.assertLessEqual(row["ttft_p50_ms"], row["ttft_p99_ms"])
+            self.assertLessEqual(row["itl_p50_ms"], row["itl_p99_ms"])
+            self.assertEqual(row["preemptions"], 0)
+            # The 32 common tokens of a prompt are in the pool from the first rounds on.
+            self.assertAlmostEqual(row["prefix_share"], 32 / 48, delta=0.01)
+        # A text needs 5 blocks, of which 2 are common to all.
+        self.assertAlmostEqual(found["generate"][0]["pool_share"], 5 / 160, delta=0.001)
+        self.assertAlmostEqual(found["generate"][1]["pool_share"], (2 + 5 * 3) / 160, delta=0.001)
+        crowded = self.figures("generate", *arguments, "--texts", "6", "--blocks", "14", "--new-tokens", "60", "--optimistic")["generate"][0]
+        self.assertGreater(crowded["preemptions"], 0)
+        self.assertEqual(crowded["prefix_share"], 0)
+        self.refused("generate", *arguments, "--shared-tokens", "49", code=DATAERR, says=["--shared-tokens", "49"])
+        self.refused("generate", "--model", model, "--new-tokens", "200", code=DATAERR, says=["--new-tokens", "256"])
+        self.refused("generate", *arguments, "--blocks", "4", code=DATAERR, says=["5 blocks"])
+        self.refused("generate", "--model", self.make_model(), code=DATAERR, says=["does not generate"])
