@@ -1,5 +1,6 @@
 #include "compute/writer.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "engine/cpu/parallel_for.h"
 #include "engine/decoder.h"
 #include "generate/generator.h"
+#include "schedule/reply.h"
 
 enum { TEXTS = GENERATOR_ROWS, USUAL_TOKENS = 1024 + 256 };
 
@@ -17,6 +19,7 @@ struct text {
     struct batch *batch;
     struct generation *generation;
     uint32_t prompt_tokens, tokens; /* tokens: drawn so far */
+    uint64_t latest_ns;             /* when the latest of them was */
 };
 
 struct writer {
@@ -24,7 +27,8 @@ struct writer {
     struct parallel_for *parallel; /* NULL: the thread computes alone */
     struct thread_pool *pool;
     atomic_bool closing;
-    atomic_uint_least64_t tokens; /* drawn since the start */
+    pthread_mutex_t lock;
+    struct writer_counts counts; /* under the lock */
 
     /* The thread's. */
     struct text texts[TEXTS]; /* [count] */
@@ -72,6 +76,14 @@ static enum status keep_text(struct text *text)
     return STATUS_OK;
 }
 
+/* Notes the state of the generator. */
+static void count_state(struct writer *writer)
+{
+    pthread_mutex_lock(&writer->lock);
+    writer->counts.generator = generator_state(writer->generator);
+    pthread_mutex_unlock(&writer->lock);
+}
+
 /* Ends a text: the last one takes its place. */
 static void end_text(struct writer *writer, struct thread_slot *slot, unsigned at, enum status status)
 {
@@ -79,6 +91,7 @@ static void end_text(struct writer *writer, struct thread_slot *slot, unsigned a
     writer->texts[at] = writer->texts[--writer->count];
     if (status == STATUS_OK) { status = keep_text(&text); }
     generation_end(writer->generator, text.generation);
+    count_state(writer); /* before anybody sees the end */
     finish_batch(slot, text.batch, status);
 }
 
@@ -134,16 +147,37 @@ static enum status look_at_text(const struct writer *writer, const struct text *
     return late ? err_set(&batch->err, STATUS_TIMEOUT, "its time is over") : STATUS_OK;
 }
 
-/* After a step: notes what was drawn, and ends those that are complete. */
+/* Notes what a step has drawn. */
+static void count_step(struct writer *writer, uint64_t now_ns)
+{
+    struct writer_counts *counts = &writer->counts;
+    pthread_mutex_lock(&writer->lock);
+    counts->generator = generator_state(writer->generator);
+    for (unsigned at = 0; at < writer->count; at++) {
+        struct text *text = &writer->texts[at];
+        struct request *request = text->batch->rows[0]->request;
+        uint32_t tokens = text->generation->sequence.count - text->prompt_tokens;
+        if (tokens == text->tokens) { continue; }
+        if (text->tokens == 0) {
+            request->writing->first_ns = now_ns;
+            histogram_add(&counts->first_token, (uint64_t)(reply_first_token_ms(request) * (double)NS_PER_MS));
+        } else {
+            histogram_add(&counts->inter_token, now_ns - text->latest_ns);
+        }
+        counts->tokens += tokens - text->tokens;
+        text->tokens = tokens;
+        text->latest_ns = now_ns;
+    }
+    pthread_mutex_unlock(&writer->lock);
+}
+
+/* After a step: ends the texts that are complete. */
 static void take_step(struct writer *writer, struct thread_slot *slot)
 {
     uint64_t now_ns = clock_now_ns();
+    count_step(writer, now_ns);
     for (unsigned at = writer->count; at-- > 0;) {
         struct text *text = &writer->texts[at];
-        uint32_t tokens = text->generation->sequence.count - text->prompt_tokens;
-        if (text->tokens == 0 && tokens > 0) { text->batch->rows[0]->request->writing->first_ns = now_ns; }
-        atomic_fetch_add_explicit(&writer->tokens, tokens - text->tokens, memory_order_relaxed);
-        text->tokens = tokens;
         atomic_store_explicit(&text->batch->stepped_ns, now_ns, memory_order_relaxed);
         stream_text(writer, slot, at);
     }
@@ -184,6 +218,7 @@ static enum status open_parts(struct writer *writer, struct engine *engine, cons
 {
     struct generator_options options = {.blocks = writer_blocks(engine, model, USUAL_TOKENS), .steps.share = true};
     TRY(generator_open(engine, model, &options, &writer->generator, err));
+    writer->counts.generator = generator_state(writer->generator);
     if (threads > 1) {
         TRY(parallel_for_open(threads, &writer->parallel, err));
         TRY(generator_join(writer->generator, writer->parallel, err));
@@ -204,6 +239,8 @@ enum status writer_open(struct engine *engine, const struct model *model, unsign
     *out = NULL;
     struct writer *writer = calloc(1, sizeof *writer);
     if (!writer) { return err_set(err, STATUS_NO_MEMORY, "no memory for a thread that writes texts"); }
+    pthread_mutex_init(&writer->lock, NULL);
+    writer->counts.first_token.bounds = writer->counts.inter_token.bounds = &histogram_times;
     enum status status = open_parts(writer, engine, model, threads, wake_fd, err);
     if (status == STATUS_OK) {
         *out = writer;
@@ -223,9 +260,11 @@ struct batch *writer_take(struct writer *writer)
     return thread_pool_take(writer->pool);
 }
 
-uint64_t writer_tokens(const struct writer *writer)
+void writer_counts(struct writer *writer, struct writer_counts *out)
 {
-    return atomic_load_explicit(&writer->tokens, memory_order_relaxed);
+    pthread_mutex_lock(&writer->lock);
+    *out = writer->counts;
+    pthread_mutex_unlock(&writer->lock);
 }
 
 void writer_close(struct writer *writer)
@@ -235,5 +274,6 @@ void writer_close(struct writer *writer)
     thread_pool_close(writer->pool);
     generator_close(writer->generator);
     parallel_for_close(writer->parallel);
+    pthread_mutex_destroy(&writer->lock);
     free(writer);
 }

@@ -9,7 +9,9 @@
 #define COMPUTE_WRITER_H
 
 #include "base/err.h"
+#include "base/histogram.h"
 #include "engine/engine.h"
+#include "generate/generator.h"
 #include "schedule/batch.h"
 
 struct writer;
@@ -35,8 +37,16 @@ void writer_put(struct writer *writer, struct batch *batch);
 /* Takes a finished batch; NULL: there is none. */
 struct batch *writer_take(struct writer *writer);
 
-/* The tokens drawn since the start. Thread: any. */
-uint64_t writer_tokens(const struct writer *writer);
+/* The numbers of a writer since its start. */
+struct writer_counts {
+    uint64_t tokens; /* drawn */
+    struct generator_state generator;
+    struct histogram first_token; /* from the first XADD to a text's first token */
+    struct histogram inter_token; /* between two tokens of a text */
+};
+
+/* Copies the numbers as they were after the last step. Thread: any. */
+void writer_counts(struct writer *writer, struct writer_counts *out);
 
 /* Ends all texts between two steps, and joins the thread. It does not free batches that were not taken. NULL is
  * allowed. */

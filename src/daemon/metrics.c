@@ -63,7 +63,14 @@ static const struct metric table[] = {
     {"sluice_batch_predicted_seconds_total", "What the same batches were predicted to take.", TYPE_COUNTER, QUEUE, OF_QUEUE(stats.predicted_ns), NS},
     {"sluice_batch_prediction_error_ratio", "How far off predictions are lately.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.cost_error)},
     {"sluice_batch_oldest_seconds", "How long the oldest batch has been computed; 0: none is.", TYPE_GAUGE, QUEUE, OF_QUEUE(oldest_batch_s)},
-    {"sluice_written_tokens_total", "Tokens that were drawn for texts, also for those that were cancelled.", TYPE_COUNTER, QUEUE, OF_QUEUE(written_tokens)},
+    {"sluice_written_tokens_total", "Tokens that were drawn for texts, also for those that were cancelled.", TYPE_COUNTER, QUEUE, OF_QUEUE(writing.tokens)},
+    {"sluice_generate_first_token_seconds", "From XADD (after retries: from the first one) to a text's first token.", TYPE_HISTOGRAM, QUEUE, OF_QUEUE(writing.first_token)},
+    {"sluice_generate_inter_token_seconds", "Between two tokens of a text.", TYPE_HISTOGRAM, QUEUE, OF_QUEUE(writing.inter_token)},
+    {"sluice_generate_running", "Texts that are being written.", TYPE_GAUGE, QUEUE, OF_QUEUE(texts_running)},
+    {"sluice_generate_waiting", "Texts that wait for room in the pool of keys and values.", TYPE_GAUGE, QUEUE, OF_QUEUE(texts_waiting)},
+    {"sluice_generate_kv_blocks", "Blocks of the pool, of 16 tokens each.", TYPE_GAUGE, QUEUE, OF_QUEUE(kv_blocks)},
+    {"sluice_generate_kv_blocks_used", "Of these, those of texts that are being written.", TYPE_GAUGE, QUEUE, OF_QUEUE(kv_used)},
+    {"sluice_generate_prefix_hit_tokens_total", "Tokens of prompts that were computed already, for an earlier text with the same beginning.", TYPE_COUNTER, QUEUE, OF_QUEUE(prefix_hits)},
 
     /* what this worker holds, and its state */
     {"sluice_held_requests", "Requests that are read and not ended.", TYPE_GAUGE, QUEUE, OF_QUEUE(stats.held)},
@@ -204,7 +211,8 @@ static void write_value(struct buffer *to, const struct metric *metric, struct b
                    : metric->kind == KIND_U64 ? (double)((const uint64_t *)at)[index]
                                               : 0;
     if (metric->kind == KIND_HISTOGRAM) {
-        write_histogram(to, metric->name, labels, (const struct histogram *)at + index);
+        const struct histogram *histogram = (const struct histogram *)at + index;
+        if (histogram->bounds) { write_histogram(to, metric->name, labels, histogram); }
         return;
     }
     if (metric->kind == KIND_DOUBLE) { value = ((const double *)at)[index]; }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "compute/writer.h"
 #include "daemon/gpus.h"
 #include "engine/engine.h"
 #include "redis/queue.h"
@@ -21,7 +22,8 @@ struct queue_sample {
     struct queue_counters counters;
     double ready, connected;
     double oldest_batch_s;
-    uint64_t written_tokens;
+    struct writer_counts writing;                                         /* all zero: the model writes no texts … */
+    double texts_running, texts_waiting, kv_blocks, kv_used, prefix_hits; /* … and these are not known */
     double unread[CLASS_COUNT], pending[CLASS_COUNT], oldest_s[CLASS_COUNT], wait_s[CLASS_COUNT], cap[CLASS_COUNT];
     double later, due, dead, paused, housekeeper;
     const char *paused_by, *paused_why;            /* "": not known */

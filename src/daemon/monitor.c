@@ -121,6 +121,19 @@ static enum http_when answer_depth(void *context, const struct http_request *req
 
 /* ---- the samples of /metrics ---- */
 
+static void sample_writer(struct writer *writer, struct queue_sample *sample)
+{
+    sample->texts_running = sample->texts_waiting = sample->kv_blocks = sample->kv_used = sample->prefix_hits = NAN;
+    if (!writer) { return; }
+    writer_counts(writer, &sample->writing);
+    const struct generator_state *generator = &sample->writing.generator;
+    sample->texts_running = generator->steps.running;
+    sample->texts_waiting = generator->steps.waiting;
+    sample->kv_blocks = generator->blocks;
+    sample->kv_used = generator->used;
+    sample->prefix_hits = (double)generator->steps.shared_tokens;
+}
+
 static struct queue_sample sample_queue(const struct consumer *consumer)
 {
     const struct queue_look *look = queue_looked(consumer->queue);
@@ -142,7 +155,7 @@ static struct queue_sample sample_queue(const struct consumer *consumer)
         .dead = known ? (double)look->dead : NAN,
     };
     sample.oldest_batch_s = oldest_batch_s(&sample.stats);
-    sample.written_tokens = consumer->writer ? writer_tokens(consumer->writer) : 0;
+    sample_writer(consumer->writer, &sample);
     sample.paused = sample.stats.paused;
     sample.paused_by = look->pause.by;
     sample.paused_why = look->pause.why;

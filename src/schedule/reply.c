@@ -214,8 +214,7 @@ size_t reply_bound(const struct request *request)
 
 /* --- info --- */
 
-/* The time from the first XADD to the first token. */
-static double first_token_ms(const struct request *request)
+double reply_first_token_ms(const struct request *request)
 {
     uint64_t seen_ms = request->identity.seen_ms, first_ms = request->identity.first_ms;
     double unread_ms = seen_ms > first_ms ? (double)(seen_ms - first_ms) : 0;
@@ -234,7 +233,7 @@ static void put_writing_info(struct buffer *to, const struct request *request)
     const struct writing *writing = request->writing;
     buffer_json(to, ",'finish_reason':%s,'prompt_tokens':%u,'completion_tokens':%u,'ttft_ms':%.3f",
                 finish_reason_name(writing->finish), request->rows[0].tokens, writing->completion_tokens,
-                first_token_ms(request));
+                reply_first_token_ms(request));
     put_compute_info(to, request);
 }
 

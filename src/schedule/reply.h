@@ -38,6 +38,9 @@ MUST_CHECK bool reply_put_tokens(struct buffer *to, const struct request *reques
  * are overwritten. Owns: nothing. Thread: any, one per request. */
 void reply_format(struct request *request);
 
+/* The time from the first XADD to the first token of a text, in ms. */
+double reply_first_token_ms(const struct request *request);
+
 /* Appends the members of `info` that the request decides, each after a comma: those of a result for OUTCOME_DONE, else
  * those of an error. The times are the script's. */
 void reply_put_info(struct buffer *to, const struct request *request);

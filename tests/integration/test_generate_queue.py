@@ -10,9 +10,25 @@ from ports import free_port
 
 
 class GenerateQueue(GenerateCase):
+    def metrics(self, port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines()]
+        mine = '{queue="test"}'
+        return {name.removeprefix("sluice_").removesuffix(mine): float(value) for name, value in lines if name.endswith(mine)}
+
+    def assert_counted(self, port, texts, tokens):
+        found = self.metrics(port)
+        self.assertEqual(found["written_tokens_total"], tokens)
+        self.assertEqual(found["generate_first_token_seconds_count"], texts)
+        self.assertEqual(found["generate_inter_token_seconds_count"], tokens - texts)
+        self.assertEqual([found["generate_" + name] for name in ("running", "waiting", "kv_blocks_used")], [0, 0, 0])
+        self.assertGreater(found["generate_kv_blocks"], 0)
+        # The longest prompt came twice: its 250 tokens were there, in whole blocks.
+        self.assertGreaterEqual(found["generate_prefix_hit_tokens_total"], 240)
+
     def test_texts_are_those_of_the_command(self):
         directory = self.llama()
-        port, tokens = free_port(), 0
+        port, tokens, texts = free_port(), 0, 0
         daemon = self.start_daemon(self.server, "--http", f"127.0.0.1:{port}", model=directory)
         chat = [{"role": "system", "content": "Be \"brief\"\n"}, {"role": "user", "content": "Hi <|im_end|> \u00e4"}]
         cases = [("Hello", {"max_tokens": 24}), ("Hello", {"max_tokens": 24, "temperature": "1", "seed": 5}), (chat, {"max_tokens": 12}),
@@ -30,14 +46,13 @@ class GenerateQueue(GenerateCase):
                                             "--queue", self.queue, *words, prompt)
                 self.assertEqual(submitted.returncode, 0, submitted.stderr)
                 self.assertEqual(json.loads(submitted.stdout)["text"], lines["text"])
-                tokens += lines["completion_tokens"]
+                tokens, texts = tokens + lines["completion_tokens"], texts + 1
             named = {"prompt": prompt} if isinstance(prompt, str) else {"messages": json.dumps(prompt)}
             reply = self.reply(self.send(**named, **{name: str(value) for name, value in wishes.items()}))
             self.assert_like(reply, lines)
             self.assertGreater(reply["ttft_ms"], 0)
-            tokens += reply["completion_tokens"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-            self.assertIn(f'sluice_written_tokens_total{{queue="test"}} {tokens}\n', answer.read().decode())
+            tokens, texts = tokens + reply["completion_tokens"], texts + 1
+        self.assert_counted(port, texts, tokens)
         self.assertEqual(set(reply), {"status", "text", "entry", "done_at", "queued_ms", "finish_reason", "prompt_tokens",
                                       "completion_tokens", "ttft_ms", "compute_ms", "model", "revision", "engine"})
         self.assertEqual(reply["finish_reason"], "stop")

@@ -361,11 +361,15 @@ function drawOverview({ queue, metrics, at }) {
   const info = metrics.sluice_worker_info?.[0].labels ?? {}, limit = of("sluice_redis_memory_limit_bytes");
   const predicted = ratio(of("sluice_batch_predicted_seconds_total"), of("sluice_batch_seconds_total"));
   const script = ratio(of("sluice_redis_script_seconds_total"), of("sluice_redis_script_calls_total"));
+  const mean = (name) => ratio(of(`sluice_generate_${name}_seconds_sum`), of(`sluice_generate_${name}_seconds_count`));
+  const blocks = of("sluice_generate_kv_blocks"), first = mean("first_token"), next = mean("inter_token");
   const gpus = (metrics.sluice_gpu_busy_ratio ?? []).map(({ labels, value }) => "GPU " + labels.gpu + " " + share(value) + " busy");
   pairs($("daemon"), [
     ["Program", joined("Sluice " + metrics.sluice_build_info[0].labels.version, "runs for " + span(at - 1000 * of("process_start_time_seconds")))],
     ["Model", joined(queue.model, info.revision, info.precision)],
     ["Engine", joined(info.backend, many(of("sluice_engine_threads"), "batch", "batches") + " at a time", predicted && "predicted time " + share(predicted) + " of real", ...gpus)],
+    ...blocks ? [["Texts", joined(count(of("sluice_generate_running")) + " written now", count(of("sluice_generate_waiting")) + " wait for room",
+      share(of("sluice_generate_kv_blocks_used") / blocks) + " of the pool", first && "first token after " + seconds(first), next && "next ones after " + seconds(next))]] : [],
     ["Memory", joined(bytes(of("process_resident_memory_bytes")), "CPU time " + seconds(of("process_cpu_seconds_total")))],
     ["Redis", joined(bytes(of("sluice_redis_memory_bytes")) + (limit > 0 ? " of " + bytes(limit) : ", no maxmemory"),
       "connected " + many(of("sluice_redis_connects_total"), "time"), script && "a script call takes " + seconds(script))]]);
