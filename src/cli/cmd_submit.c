@@ -26,7 +26,7 @@
 /* The command's own options. */
 struct submit_options {
     char *input, *id, *delay, *expires_in, *tenant, *meta, *results, *query;
-    char *max_tokens, *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *seed,
+    char *max_tokens, *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *seed, *logprobs,
         *stop;    /* the worker reads them */
     int encoding; /* 0: none given; else enum encoding + 1 */
     int class;    /* enum request_class */
@@ -68,6 +68,7 @@ static const struct setting own_settings[] = {
     {OWN(top_p), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: draw from the likeliest tokens that together have this share"},
     {OWN(min_p), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: draw from tokens at least this share as likely as the likeliest"},
     {OWN(repetition_penalty), .type = SETTING_TEXT, .value = "NUMBER", .help = "generate: above 1: tokens that are in the text already become less likely"},
+    {OWN(logprobs), .type = SETTING_TEXT, .value = "N", .help = "generate: also each token's probability, and those of the N likeliest"},
     {OWN(stop), .type = SETTING_TEXT, .value = "TEXT", .help = "generate: end the text before this one"},
     {OWN(stream), .type = SETTING_SWITCH, .fallback = "false", .help = "generate: print each text as it is written, then send the next request"},
     {OWN(delay), .type = SETTING_TEXT, .value = "SPAN", .help = "not before so long from now: 500ms, 90s, 2h, 7d",
@@ -137,6 +138,7 @@ static void option_fields(const struct submit_options *options, struct words *wo
                  {"top_p", options->top_p},
                  {"min_p", options->min_p},
                  {"repetition_penalty", options->repetition_penalty},
+                 {"logprobs", options->logprobs},
                  {"stop", options->stop},
                  {"id", options->id},
                  {"tenant", options->tenant},

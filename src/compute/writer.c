@@ -60,7 +60,7 @@ static void finish_batch(struct thread_slot *slot, struct batch *batch, enum sta
 }
 
 /* Moves the text into its request. */
-static enum status keep_text(struct text *text)
+static enum status keep_text(const struct writer *writer, struct text *text)
 {
     struct writing *writing = text->batch->rows[0]->request->writing;
     struct generation *generation = text->generation;
@@ -71,6 +71,13 @@ static enum status keep_text(struct text *text)
     buffer_free(&writing->text);
     writing->text = generation->out.text;
     generation->out.text = (struct buffer){0};
+    if (writing->top_logprobs > 0) {
+        buffer_free(&writing->logprobs);
+        generation_put_logprobs(writer->generator, generation, &writing->logprobs);
+        if (!buffer_ok(&writing->logprobs)) {
+            return err_set(&text->batch->err, STATUS_NO_MEMORY, "no memory for the logprobs of a text");
+        }
+    }
     writing->finish = generation->finish;
     writing->completion_tokens = text->tokens;
     return STATUS_OK;
@@ -89,7 +96,7 @@ static void end_text(struct writer *writer, struct thread_slot *slot, unsigned a
 {
     struct text text = writer->texts[at];
     writer->texts[at] = writer->texts[--writer->count];
-    if (status == STATUS_OK) { status = keep_text(&text); }
+    if (status == STATUS_OK) { status = keep_text(writer, &text); }
     generation_end(writer->generator, text.generation);
     count_state(writer); /* before anybody sees the end */
     finish_batch(slot, text.batch, status);
@@ -119,6 +126,7 @@ static void begin_text(struct writer *writer, struct thread_slot *slot, struct b
                                        .sampling = writing->sampling,
                                        .stops = writing->stops,
                                        .stop_count = writing->stop_count,
+                                       .logprobs = writing->top_logprobs,
                                        .inside = !writing->messages};
     struct text *text = &writer->texts[writer->count];
     *text = (struct text){.batch = batch, .prompt_tokens = row->tokens};

@@ -37,6 +37,7 @@ enum {
     WRITING_TOKENS = 256, /* max_tokens, if it is not given */
     WRITING_MAX_TOKENS = 1 << 20,
     TOP_K_MOST = 1 << 30,
+    LOGPROBS_MOST = 20,
     DECIMAL_MAX = 32, /* characters of a fraction, and the largest one */
     DECIMAL_MOST = 1000,
     RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
@@ -579,6 +580,11 @@ static void parse_top_k(struct parsing *parsing)
     parse_count(parsing, 0, TOP_K_MOST, &parsing->request->writing->sampling.top_k);
 }
 
+static void parse_logprobs(struct parsing *parsing)
+{
+    parse_count(parsing, 0, LOGPROBS_MOST, &parsing->request->writing->top_logprobs);
+}
+
 static void parse_seed(struct parsing *parsing)
 {
     struct writing *writing = parsing->request->writing;
@@ -691,6 +697,7 @@ enum {
     FIELD(MIN_P, "min_p", parse_min_p, GENERATE)                                                                       \
     FIELD(REPETITION_PENALTY, "repetition_penalty", parse_repetition_penalty, GENERATE)                                \
     FIELD(SEED, "seed", parse_seed, GENERATE)                                                                          \
+    FIELD(LOGPROBS, "logprobs", parse_logprobs, GENERATE)                                                              \
     FIELD(STOP, "stop", parse_stop, GENERATE)                                                                          \
     FIELD(STOPS, "stops", parse_stops, GENERATE)                                                                       \
     FIELD(RAW, "raw", parse_raw, SCORES)                                                                               \
@@ -911,6 +918,8 @@ static void check_together(const struct fields *fields, struct request *request)
             request_fail(request, CODE_BAD_REQUEST, "prompt: missing, and so is messages");
         } else if (fields->known[FIELD_PROMPT] && fields->known[FIELD_MESSAGES]) {
             request_fail(request, CODE_BAD_REQUEST, "messages: not together with prompt");
+        } else if (fields->known[FIELD_STREAM] && request->writing->top_logprobs > 0) {
+            request_fail(request, CODE_BAD_REQUEST, "logprobs: not together with stream");
         }
         return;
     }

@@ -163,12 +163,14 @@ bool reply_put_tokens(struct buffer *to, const struct request *request, const st
     return buffer_ok(to) && to->length <= room;
 }
 
-/* A token is seldom more than 16 bytes of text. */
+/* A token is seldom more than 16 bytes of text, and 64 with its logprob. */
 static size_t text_room(const struct request *request)
 {
-    enum { TOKEN_BYTES = 16 };
-    uint32_t most = request->writing->max_tokens;
-    return TOKEN_BYTES * (size_t)(most > 0 && most < request->max_tokens ? most : request->max_tokens);
+    enum { TOKEN_BYTES = 16, LOGPROB_BYTES = 64 };
+    const struct writing *writing = request->writing;
+    size_t wished = writing->max_tokens, most = request->max_tokens;
+    size_t logprobs = writing->top_logprobs > 0 ? 1 + (size_t)writing->top_logprobs : 0;
+    return (wished > 0 && wished < most ? wished : most) * (TOKEN_BYTES + logprobs * LOGPROB_BYTES);
 }
 
 static void put_text(struct buffer *to, const struct request *request)
@@ -234,6 +236,10 @@ static void put_writing_info(struct buffer *to, const struct request *request)
     buffer_json(to, ",'finish_reason':%s,'prompt_tokens':%u,'completion_tokens':%u,'ttft_ms':%.3f",
                 finish_reason_name(writing->finish), request->rows[0].tokens, writing->completion_tokens,
                 reply_first_token_ms(request));
+    if (writing->top_logprobs > 0) {
+        buffer_string(to, ",\"logprobs\":");
+        buffer_append(to, writing->logprobs.data, writing->logprobs.length);
+    }
     put_compute_info(to, request);
 }
 

@@ -137,6 +137,7 @@ void request_free(struct request *request)
     if (request->writing) {
         buffer_free(&request->writing->text);
         token_stream_drop(request->writing->stream);
+        buffer_free(&request->writing->logprobs);
     }
     free(request->work);
     free(request);

@@ -176,9 +176,10 @@ enum { STOP_MAX = 128, STOPS_MAX = 4 }; /* bytes of a stop text; texts of the fi
 
 /* TASK_GENERATE: the wishes of its producer, and the text that was written. The request has one row, its prompt. */
 struct writing {
-    bool messages;       /* the row's text is JSON, the messages of a chat */
-    bool seeded;         /* sampling.seed is from the producer, not from the name */
-    uint32_t max_tokens; /* 0: as many as there is room for */
+    bool messages;         /* the row's text is JSON, the messages of a chat */
+    bool seeded;           /* sampling.seed is from the producer, not from the name */
+    uint32_t max_tokens;   /* 0: as many as there is room for */
+    uint32_t top_logprobs; /* the reply has the probability of each token, and of so many of the likeliest; 0: none */
     struct sampling sampling;
     char stop_texts[1 + STOPS_MAX][STOP_MAX + 1];
     const char *stops[1 + STOPS_MAX]; /* [stop_count] */
@@ -186,7 +187,7 @@ struct writing {
     struct token_stream *stream; /* NULL: the text goes nowhere before it is complete */
 
     /* Written by the thread that computes, while the row is in a batch. */
-    struct buffer text;
+    struct buffer text, logprobs; /* logprobs: JSON, if they are wished for */
     enum finish_reason finish;
     uint32_t completion_tokens;
     uint64_t first_ns; /* the time of the first token, monotonic */

@@ -34,7 +34,7 @@ class GenerateQueue(GenerateCase):
         cases = [("Hello", {"max_tokens": 24}), ("Hello", {"max_tokens": 24, "temperature": "1", "seed": 5}), (chat, {"max_tokens": 12}),
                  ("Hello", {"max_tokens": 40, "temperature": "0.8", "seed": 9, "top_k": 20, "top_p": "0.9", "min_p": "0.01",
                             "repetition_penalty": "1.2"}),
-                 ("w" * 250, {"max_tokens": 100})]
+                 ("Hello", {"max_tokens": 6, "temperature": "1", "seed": 8, "logprobs": 3}), ("w" * 250, {"max_tokens": 100})]
         whole = self.locally(directory, "Hello", "--max-tokens", "32")["text"]
         cases.append(("Hello", {"max_tokens": 32, "temperature": "1e-5"}))
         cases.append(("Hello", {"max_tokens": 32, "stop": whole[9:11]}))
@@ -173,6 +173,7 @@ class GenerateQueue(GenerateCase):
                  ({**good, "top_p": ""}, "bad_request", "top_p: "), ({**good, "min_p": "."}, "bad_request", "min_p: "),
                  ({**good, "top_k": "-1"}, "bad_request", "top_k: "), ({**good, "repetition_penalty": "1001"}, "bad_request", "repetition_penalty: "),
                  ({**good, "seed": "x"}, "bad_request", "seed: "), ({**good, "stop": ""}, "bad_request", "stop: "),
+                 ({**good, "logprobs": "21"}, "bad_request", "logprobs: "), ({**good, "logprobs": "1", "stream": "s"}, "bad_request", "logprobs: not together with stream"),
                  ({**good, "stop": "s" * 129}, "bad_request", "stop: "), ({**good, "stops": "s"}, "bad_request", "stops: "),
                  ({**good, "stops": '["a","b","c","d","e"]'}, "bad_request", "stops: "),
                  ({**good, "stops": '["\\u0000"]'}, "bad_request", "stops: "), ({**good, "stops": json.dumps(["s" * 129])}, "bad_request", "stops: "),
