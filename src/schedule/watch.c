@@ -7,15 +7,19 @@
 
 enum { HANG_GRACE_MS = 200 };
 
+static uint64_t watched_since(const struct batch *batch)
+{
+    uint64_t stepped = atomic_load_explicit(&batch->stepped_ns, memory_order_relaxed);
+    return stepped > batch->watched_ns ? stepped : batch->watched_ns;
+}
+
 /* The time at which the first of the running batches has taken too long. Background batches may be slow. */
 static uint64_t hangs_at(const struct worker *worker)
 {
     enum { BACKGROUND_FACTOR = 10 };
     uint64_t timeout_ns = worker->options.compute_timeout_ms * NS_PER_MS, first = NEVER;
     for (const struct batch *batch = worker->cut.running.first; batch != NULL && timeout_ns > 0; batch = batch->next) {
-        uint64_t stepped = atomic_load_explicit(&batch->stepped_ns, memory_order_relaxed);
-        uint64_t since = stepped > batch->watched_ns ? stepped : batch->watched_ns;
-        uint64_t ends = since + (batch->background ? BACKGROUND_FACTOR : 1) * timeout_ns;
+        uint64_t ends = watched_since(batch) + (batch->background ? BACKGROUND_FACTOR : 1) * timeout_ns;
         if (batch->watched_ns != 0 && ends < first) { first = ends; }
     }
     return first;
@@ -27,7 +31,7 @@ void watch_slept(struct worker *worker, uint64_t late_ns)
     if (late_ns <= STOPPED_MS * NS_PER_MS) { return; }
     worker->watch.hang_seen = 0;
     for (struct batch *batch = worker->cut.running.first; batch != NULL; batch = batch->next) {
-        batch->watched_ns += batch->watched_ns != 0 ? late_ns : 0;
+        if (batch->watched_ns != 0) { batch->watched_ns = watched_since(batch) + late_ns; }
     }
 }
 

@@ -119,6 +119,14 @@ class GenerateQueue(GenerateCase):
         line = self.locally(directory, "Hello", "--max-tokens", str(SOME), "--temperature", "1", "--seed", "7")
         self.assert_like(replies[0], line)
         self.assertEqual(len({reply["text"] for reply in replies}), 3)
+        # A request of the same name, which no kill disturbs, has the same text.
+        self.start_daemon(self.server, queue="calm", model=directory)
+        for reply in replies[1:]:
+            self.client.xadd("sluice:{calm}:requests", {"task": "generate", "prompt": "Hello", "max_tokens": str(SOME), "temperature": "1"},
+                             id=reply["entry"])
+            key = f"sluice:{{calm}}:reply:{reply['entry']}"
+            self.wait_until(lambda: self.client.hget(key, "status") == b"done", "the calm text", timeout=60)
+            self.assertEqual(self.client.hget(key, "text").decode(), reply["text"])
         self.assert_nothing_left()
 
     def test_cancel_ends_a_text(self):

@@ -471,7 +471,7 @@ TEST(a_cancel_names_a_request_and_stands_alone)
 
 static char yes[] = "yes", no[] = "no", *label_names[] = {yes, no};
 static const struct model_head none = {.labels = 0}, one_label = {.labels = 1, .names = label_names},
-                               two_labels = {.labels = 2, .names = label_names};
+                               two_labels = {.labels = 2, .names = label_names}, writes = {.generates = true};
 
 TEST(every_queue_does_tokenize)
 {
@@ -500,6 +500,9 @@ TEST(a_wrong_task_is_told_what_the_queue_does)
         {&two_labels, "embed", "classify"},
         {&two_labels, "rerank", "classify"},
         {&two_labels, "Classify", "classify"},
+        {&writes, "embed", "generate"},
+        {&writes, "rerank", "generate"},
+        {NULL, "generate", "embed"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         char message[64];
@@ -512,6 +515,61 @@ TEST(a_wrong_task_is_told_what_the_queue_does)
     expect(PARSE_FOR(&one_label, "cancel", "1-1"), CODE_NONE, NULL);
     expect(PARSE_FOR(&one_label, "_id", "1-1", "_lost", "1"), CODE_INTERNAL, "later");
     expect(PARSE_FOR(&none, "text", "t", "task", "embed"), CODE_NONE, NULL);
+}
+
+#define GENERATE(...) PARSE_FOR(&writes, "task", "generate", __VA_ARGS__)
+
+TEST(every_wish_for_a_text_is_taken)
+{
+    struct request *request =
+        GENERATE("prompt", "Once", "max_tokens", "7", "temperature", "0.5", "top_k", "3", "top_p", ".25", "min_p",
+                 "0.125", "repetition_penalty", "1.5", "seed", "9223372036854775807", "logprobs", "20", "stop", "\n");
+    const struct writing *writing = request->writing;
+    assert_int_equal(request->retry.code, CODE_NONE);
+    assert_int_equal(request->row_count, 1);
+    assert_int_equal(request->rows[0].text_bytes, 4);
+    assert_memory_equal(request->rows[0].text, "Once", 4);
+    assert_false(writing->messages);
+    assert_int_equal(writing->max_tokens, 7);
+    assert_true(writing->sampling.temperature == 0.5 && writing->sampling.top_p == 0.25);
+    assert_true(writing->sampling.min_p == 0.125 && writing->sampling.repetition_penalty == 1.5);
+    assert_int_equal(writing->sampling.top_k, 3);
+    assert_int_equal(writing->top_logprobs, 20);
+    assert_true(writing->seeded && writing->sampling.seed == INT64_MAX);
+    assert_string_equal(writing->stops[0], "\n");
+    request_free(request);
+
+    request = GENERATE("messages", "[]");
+    assert_int_equal(request->retry.code, CODE_NONE); /* a prep thread reads them */
+    assert_true(request->writing->messages && !request->writing->seeded && !request->writing->stops[0]);
+    assert_int_equal(request->writing->max_tokens, 256);
+    assert_true(request->writing->sampling.temperature == 0);
+    request_free(request);
+}
+
+TEST(wrong_wishes_for_a_text_are_named)
+{
+    static const char *const wrong[][2] = {
+        {"max_tokens", "0"},   {"max_tokens", "1048577"},
+        {"temperature", "-1"}, {"temperature", "1e1"},
+        {"temperature", "."},  {"temperature", ""},
+        {"top_p", "1.2.3"},    {"min_p", "1000.1"},
+        {"top_k", "-1"},       {"top_k", "1073741825"},
+        {"seed", "-1"},        {"seed", "9223372036854775808"},
+        {"logprobs", "21"},    {"stop", ""},
+        {"text", "t"},         {"inputs", "[\"t\"]"},
+        {"encoding", "json"},  {"truncate", "1"},
+        {"dims", "2"},         {"repetition_penalty", "x"},
+        {"messages", "[]"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        expect(GENERATE("prompt", "p", wrong[i][0], wrong[i][1]), CODE_BAD_REQUEST, wrong[i][0]);
+    }
+    expect(GENERATE("prompt", ""), CODE_BAD_REQUEST, "prompt");
+    expect(GENERATE("prompt", "p", "stop", letters(129)), CODE_BAD_REQUEST, "stop");
+    expect(GENERATE("prompt", "p", "stop", "\xff"), CODE_BAD_UTF8, "stop");
+    expect(GENERATE("max_tokens", "2"), CODE_BAD_REQUEST, "prompt: missing");
+    expect(PARSE("text", "t", "max_tokens", "2"), CODE_BAD_REQUEST, "max_tokens");
 }
 
 TEST(documents_and_their_query_are_taken)

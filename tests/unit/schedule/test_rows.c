@@ -462,6 +462,38 @@ WORKER_TEST(a_batch_that_hangs_ends_the_worker)
     actions_free(&actions);
 }
 
+/* Ticks when the worker wants to be woken, but at least every 100 ms. Returns whether it ends. */
+static bool wake_ends(struct actions *actions)
+{
+    uint64_t soon = bench.now + 100 * NS_PER_MS;
+    bench.now = bench.wakes_at < soon ? bench.wakes_at : soon;
+    bench.wakes_at = worker_step(bench.worker, &(struct event){.kind = EVENT_TICK}, bench.now, actions);
+    return actions->count > 0 && actions->items[actions->count - 1].kind == ACTION_EXIT;
+}
+
+/* A batch that takes long is watched from its latest step on, also if the process was stopped meanwhile. */
+WORKER_TEST(a_batch_that_makes_steps_does_not_hang)
+{
+    ROWS_BEGIN_WITH(rows_options(), with.compute_timeout_ms = 1000);
+    rows_ask(CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4});
+    rows_prepare_all();
+    struct batch *batch = take(ACTION_SUBMIT).batch;
+    struct actions actions = {0};
+    uint64_t begun = bench.now;
+    while (bench.now < begun + 5000 * NS_PER_MS) {
+        batch->stepped_ns = bench.now;
+        assert_false(wake_ends(&actions));
+    }
+    batch->stepped_ns = bench.wakes_at;
+    bench.now = bench.wakes_at + 10000 * NS_PER_MS;
+    uint64_t awake = bench.now;
+    bench.wakes_at = worker_step(bench.worker, &(struct event){.kind = EVENT_TICK}, bench.now, &actions);
+    while (!wake_ends(&actions)) { assert_true(bench.now <= awake + 1300 * NS_PER_MS); }
+    assert_true(bench.now >= awake + 1000 * NS_PER_MS);
+    assert_int_equal(actions.items[actions.count - 1].exit.status, STATUS_TIMEOUT);
+    actions_free(&actions);
+}
+
 /* --- suspects --- */
 
 /* A suspect whose run in a group has crashed: it runs alone. */

@@ -220,3 +220,73 @@ WORKER_TEST(a_list_that_failed_is_asked_for_again)
     send((struct event){.kind = EVENT_OWN_LISTED, .failed = true});
     ask_again();
 }
+
+/* --- Texts that are being written: those that are no longer pending in our name are dropped. --- */
+
+static const struct model_head writes = {.generates = true};
+
+static struct batch *begin_text(enum request_class class)
+{
+    read_one(class, FIELDS("task", "generate", "prompt", "a"));
+    prepare_all(1);
+    if (waiting(ACTION_SUBMIT) == 0) { tick_after_ms(10); } /* it has waited for others of its class */
+    return take(ACTION_SUBMIT).batch;
+}
+
+static void begin_writer(void)
+{
+    BEGIN_WITH(default_options(), with.rules.head = &writes, with.engine_slots = with.batches_out = 4,
+               with.max_batch_rows = 1);
+}
+
+static void end_text(struct batch *batch)
+{
+    batch->status = STATUS_OK;
+    send((struct event){.kind = EVENT_BATCH, .batch = batch});
+    format_all();
+    settle_all();
+}
+
+WORKER_TEST(a_text_whose_request_is_not_pending_is_dropped)
+{
+    begin_writer();
+    struct batch *cancelled = begin_text(CLASS_NORMAL), *wanted = begin_text(CLASS_NORMAL),
+                 *low = begin_text(CLASS_LOW);
+    ask_again();
+    struct own_list list = list_of(wanted->rows[0]->request->identity.entry.ms, 1);
+    list.ids[CLASS_LOW][0] = low->rows[0]->request->identity.entry;
+    list.counts[CLASS_LOW] = 1;
+    (void)list_own(&list);
+    assert_true(cancelled->dropped);
+    assert_false(wanted->dropped);
+    assert_false(low->dropped);
+    end_text(cancelled);
+    end_text(wanted);
+    end_text(low);
+}
+
+WORKER_TEST(a_text_that_came_after_the_list_was_asked_for_is_not_dropped)
+{
+    begin_writer();
+    ask_again();
+    struct batch *text = begin_text(CLASS_NORMAL);
+    struct own_list none = {.counts = {0}};
+    (void)list_own(&none);
+    assert_false(text->dropped);
+    ask_again();
+    (void)list_own(&none);
+    assert_true(text->dropped);
+    end_text(text);
+}
+
+WORKER_TEST(a_text_beyond_a_full_list_is_not_dropped)
+{
+    begin_writer();
+    bench.next_entry = 2 * OWN_LIST_MAX;
+    struct batch *text = begin_text(CLASS_NORMAL);
+    ask_again();
+    struct own_list list = list_of(1, OWN_LIST_MAX);
+    (void)list_own(&list);
+    assert_false(text->dropped);
+    end_text(text);
+}
