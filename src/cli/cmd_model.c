@@ -121,8 +121,8 @@ static void put_model(struct buffer *to, const struct model *model)
     put_number(to, "file_bytes", (double)model->weight_bytes);
 }
 
-/* The layers whose product is in int8, for each product. */
-static void put_int8(struct buffer *to, const struct engine_int8 *int8)
+/* The layers whose product is in int8, for each product, and whether a language model's lm_head is. */
+static void put_int8(struct buffer *to, const struct model *model, const struct engine_int8 *int8)
 {
     buffer_json(to, ",\n  'int8_products': {");
     for (int product = 0; product < ENGINE_PRODUCTS; product++) {
@@ -133,8 +133,9 @@ static void put_int8(struct buffer *to, const struct engine_int8 *int8)
         buffer_json(to, "]");
     }
     buffer_json(to, "}");
+    if (model->generates) { buffer_json(to, ",\n  'int8_lm_head': %hhd", int8->lm_head); }
     put_number(to, "int8_count", int8->total);
-    put_number(to, "int8_of", (double)int8->layers * ENGINE_PRODUCTS);
+    put_number(to, "int8_of", int8->of);
     put_text(to, "int8_others", int8->others);
     if (isfinite(int8->mean_error)) {
         put_number(to, "int8_mean_error", int8->mean_error);
@@ -269,7 +270,7 @@ static enum status look_at_model(const struct own *own, const struct config *con
     put_text(&line, "device", engine_device(engine));
     put_text(&line, "precision", precision_name(engine_precision(engine)));
     put_number(&line, "weight_bytes", (double)engine_weight_bytes(engine));
-    if (engine_int8(engine)) { put_int8(&line, engine_int8(engine)); }
+    if (engine_int8(engine)) { put_int8(&line, *model, engine_int8(engine)); }
     if (own->reference) {
         put_number(&line, "least_cosine", compare.least);
         put_number(&line, "mean_cosine", compare.sum / (double)compare.count);

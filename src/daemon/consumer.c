@@ -254,7 +254,7 @@ static enum status open_queue(struct consumer *self, struct err *err)
         .precision = precision_name(engine_precision(self->engine)),
         .engine = self->kind,
         .int8_products = int8 ? int8->total : 0,
-        .products = int8 ? int8->layers * ENGINE_PRODUCTS : 0,
+        .products = int8 ? int8->of : 0,
         .ttl_s = (uint32_t)config->default_ttl_s,
         .lease_ms = (uint32_t)config->lease_ms,
         .allow_eviction = config->allow_eviction,

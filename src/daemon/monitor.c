@@ -184,7 +184,7 @@ static struct model_sample sample_model(const struct monitor *monitor, unsigned 
                                  .precision = engine ? precision_name(engine_precision(engine)) : "",
                                  .load_s = (double)monitor->of.models->items[number].load_ns / (double)NS_PER_S,
                                  .weight_bytes = engine ? (double)engine_weight_bytes(engine) : NAN,
-                                 .int8_share = int8 ? (double)int8->total / (int8->layers * ENGINE_PRODUCTS) : NAN};
+                                 .int8_share = int8 ? (double)int8->total / int8->of : NAN};
 }
 
 static double resident_bytes(void)

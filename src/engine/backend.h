@@ -119,9 +119,9 @@ struct backend_ops {
                         struct err *err);
     void (*close)(struct backend *backend);
     /* Sets which products of a backend are in int8 that was opened in that precision without a choice of products
-     * (options->int8): then all are to begin with, and their weights are kept in both ways. Shapes: [layer_count].
-     * NULL: there is no int8, or nothing to choose. Thread: while no pass is under way. */
-    void (*set_int8)(struct backend *backend, const bool (*in_int8)[ENGINE_PRODUCTS]);
+     * (options->int8): then all are to begin with, and their weights are kept in both ways. NULL: there is no int8, or
+     * nothing to choose. Thread: while no pass is under way. */
+    void (*set_int8)(struct backend *backend, const struct engine_int8 *choice);
     /* Ends that: the backend is then as if it had been opened with the choice. Thread: while it has no workspace. */
     void (*settle_int8)(struct backend *backend, const struct engine_int8 *choice);
 

@@ -410,7 +410,9 @@ void engine_kind(const struct engine *engine, char out[ENGINE_KIND + 1])
     int length = snprintf(text, sizeof text, "%s %s %s", sluice_version, engine_backend(engine),
                           cpu ? engine_instruction_set(set) : engine_device(engine));
     XXH64_hash_t hash = XXH3_64bits(text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
-    if (int8) { hash = XXH3_64bits_withSeed(int8->in_int8, int8->layers * sizeof *int8->in_int8, hash); }
+    if (int8) {
+        hash = XXH3_64bits_withSeed(int8->in_int8, int8->layers * sizeof *int8->in_int8, hash + int8->lm_head);
+    }
     snprintf(out, ENGINE_KIND + 1, "%016llx", (unsigned long long)hash);
 }
 

@@ -130,15 +130,20 @@ enum engine_product {
 /* "query_key", "value", "attention_output", "intermediate", "output". */
 const char *engine_product_name(enum engine_product product);
 
-/* The products that an engine computes in int8, and how near its vectors then are to those without int8. */
+/* The products that an engine computes in int8, and how near its vectors, or the tokens that it draws, then are to
+ * those without int8. */
 struct engine_int8 {
     uint32_t layers;
     bool (*in_int8)[ENGINE_PRODUCTS]; /* [layers] */
+    bool lm_head;                     /* false for a model without one */
     uint32_t count[ENGINE_PRODUCTS];  /* the layers whose product is in int8 */
-    uint32_t total;                   /* the sum of these counts, at most layers * ENGINE_PRODUCTS */
+    uint32_t total;                   /* the products in int8, */
+    uint32_t of;                      /* of as many */
     const char *others;               /* how the other products are computed: "16-bit integers", "bf16", "f32" */
-    double mean_error, worst_error;   /* 1 - cosine, over a sample of texts; of scores, half the square of their
-                                         distance in units of their spread. NaN: not measured, because all are chosen */
+    /* 1 - cosine, over a sample of texts; of scores, half the square of their distance in units of their spread; of a
+     * language model the divergence of the next token's likelihoods (Kullback and Leibler's, in nats). NaN: not
+     * measured, because all are chosen. */
+    double mean_error, worst_error;
 };
 
 /* NULL unless the engine's precision is int8 or int8_all. It lives as long as the engine. */

@@ -12,17 +12,27 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "engine/decoder.h"
 #include "engine/encoder.h"
 
-/* The errors that pass. The mean was set so that of the ten nearest of 2,000 texts at most one in forty changes, in two
- * widely used models (docs/speed.md): with twice as much it was one in 33. */
-static const double MEAN_MOST = 4.7e-4, WORST_MOST = 5e-3;
+/* How far the sample's vectors, or a language model's likelihoods, are from those without int8. */
+struct errors {
+    double mean, worst;
+};
+
+/* The errors that pass. The mean of vectors was set so that of the ten nearest of 2,000 texts at most one in forty
+ * changes, in two widely used models (docs/speed.md): with twice as much it was one in 33. That of likelihoods is by
+ * how much the logarithm of the perplexity grows of texts as the model itself writes them: by at most 1 %. */
+static const struct errors vectors_most = {4.7e-4, 5e-3}, likelihoods_most = {0.01, 0.1};
 
 enum {
     TEXT_TOKENS = 96, /* at most, of a text; of a pair twice as many */
     FIRST_TEXTS = 3,  /* that prices are found with */
-    SPLITS = 12,      /* of units into halves */
-    UNITS_MOST = ENGINE_PRODUCTS + SPLITS,
+    TURNS = 4,        /* parts of a text; after each the next token's likelihoods are compared */
+    TEXT_BLOCKS = TEXT_TOKENS / DECODER_BLOCK,
+    LM_HEAD = ENGINE_PRODUCTS, /* a unit's product, beside those of a layer */
+    SPLITS = 12,               /* of units into halves */
+    UNITS_MOST = ENGINE_PRODUCTS + 1 + SPLITS,
     PARTS_MOST = 4, /* of a batch, each in a thread of its own */
     FILE_MAX_BYTES = 1 << 16,
     NAME_BYTES = 40,
@@ -83,14 +93,9 @@ static const char *const sample[] = {
 };
 enum { TEXTS = sizeof sample / sizeof sample[0] };
 
-/* How far the sample's vectors are from those without int8. */
-struct errors {
-    double mean, worst;
-};
-
 /* A product in layers that follow each other: it is chosen in all of them or in none. */
 struct unit {
-    uint32_t first, last; /* layers, the last one excluded */
+    uint32_t first, last; /* layers, the last one excluded; of lm_head 0 and 1 */
     int product;
     double error; /* of the first texts, if this unit alone is in int8 */
     double price; /* the same for each multiplication saved */
@@ -100,8 +105,9 @@ struct unit {
 struct part {
     struct trial *trial;
     struct encoder *encoder;
-    uint32_t first, last; /* texts, the last one excluded */
-    float *output;        /* of all texts */
+    struct decoder *decoder; /* of a language model, instead */
+    uint32_t first, last;    /* texts, the last one excluded */
+    bool plain;              /* without int8: the results are kept */
     pthread_t thread;
     bool started;
     enum status status;
@@ -116,8 +122,11 @@ struct trial {
     int32_t *ids;
     uint32_t used; /* of them */
     uint32_t start[TEXTS], length[TEXTS], second[TEXTS];
-    float *plain, *output; /* [TEXTS, dim]: without int8, and of the last run */
-    double spread;         /* of scores; 0: vectors are compared by their cosine */
+    float *plain;              /* [TEXTS, dim] without int8; [TEXTS, TURNS, vocabulary] likelihoods */
+    float *output;             /* [TEXTS, dim] of the last run */
+    double spread;             /* of scores; 0: vectors are compared by their cosine */
+    double sure[TEXTS][TURNS]; /* the mean logarithm of likelihoods without int8 */
+    double error[TEXTS];       /* of the last run */
     struct engine_int8 *choice;
     struct unit units[UNITS_MOST];
     uint32_t unit_count;
@@ -157,8 +166,9 @@ static enum status encode_sample(struct trial *trial, struct err *err)
     bool types, pairs = model->tokenizer && model->head.labels == 1 && tokenizer_pairs(model->tokenizer, &types);
     uint32_t most = pairs ? 2 * TEXT_TOKENS : TEXT_TOKENS;
     most = most < model->max_tokens ? most : model->max_tokens;
+    size_t results = (size_t)TEXTS * (model->generates ? TURNS * (size_t)model->vocabulary : 2 * (size_t)model->dim);
     trial->ids = malloc((size_t)TEXTS * most * sizeof *trial->ids);
-    trial->plain = malloc(2 * (size_t)TEXTS * model->dim * sizeof *trial->plain);
+    trial->plain = malloc(results * sizeof *trial->plain);
     if (!trial->ids || !trial->plain) { return err_set(err, STATUS_NO_MEMORY, "no memory for a sample of texts"); }
     trial->output = trial->plain + (size_t)TEXTS * model->dim;
     for (uint32_t text = 0; text < TEXTS; text++) {
@@ -215,22 +225,100 @@ static double spread_of(const float *scores, uint32_t rows, uint32_t labels)
     return spread;
 }
 
+/* The error of a text's vector. Half the square distance of two vectors of length 1 is 1 less their cosine; scores are
+ * measured in the same way, in units of their spread. */
+static double error_of(const struct trial *trial, uint32_t text)
+{
+    uint32_t dim = trial->model->dim;
+    const float *plain = trial->plain + (size_t)text * dim, *output = trial->output + (size_t)text * dim;
+    return trial->spread > 0 ? square_distance(plain, output, dim) / (2 * trial->spread)
+                             : one_less_cosine(plain, output, dim);
+}
+
+/* The logarithm of the sum of the exponentials of logits. */
+static double log_sum_exp(const float *logits, uint32_t count)
+{
+    double sum = 0;
+    float largest = logits[0];
+    for (uint32_t i = 1; i < count; i++) { largest = logits[i] > largest ? logits[i] : largest; }
+    for (uint32_t i = 0; i < count; i++) { sum += (double)expf(logits[i] - largest); }
+    return log(sum) + (double)largest;
+}
+
+/* The sum of the likelihoods times the logarithms of those that the logits mean. */
+static double mean_logarithm(const float *likelihoods, const float *logits, double scale, uint32_t count)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++) { sum += (double)likelihoods[i] * ((double)logits[i] - scale); }
+    return sum;
+}
+
+/* Keeps the likelihoods of the token after a text's turn, or returns how far they diverge from those that are kept. */
+static double take_logits(struct trial *trial, bool plain, uint32_t text, uint32_t turn, const float *logits)
+{
+    uint32_t count = trial->model->vocabulary;
+    float *likelihoods = trial->plain + ((size_t)text * TURNS + turn) * count;
+    double scale = log_sum_exp(logits, count), *sure = &trial->sure[text][turn];
+    for (uint32_t i = 0; i < count && plain; i++) { likelihoods[i] = expf(logits[i] - (float)scale); }
+    double mean = mean_logarithm(likelihoods, logits, scale, count);
+    if (plain) { *sure = mean; }
+    return *sure - mean;
+}
+
 static enum status open_parts(struct trial *trial, struct err *err)
 {
+    const struct decoder_options sizes = {
+        .blocks = TEXTS * TEXT_BLOCKS, .step_tokens = TEXTS * (TEXT_TOKENS / TURNS + 1), .step_rows = TEXTS};
     unsigned threads = engine_default_threads();
     for (; trial->part_count < PARTS_MOST && trial->part_count < threads; trial->part_count++) {
         struct part *part = &trial->parts[trial->part_count];
-        TRY(encoder_open(trial->engine, &part->encoder, err));
+        if (trial->model->generates) {
+            TRY(decoder_open(trial->engine, &sizes, &part->decoder, err));
+        } else {
+            TRY(encoder_open(trial->engine, &part->encoder, err));
+        }
         part->trial = trial;
     }
     return STATUS_OK;
 }
 
-/* A vector that is not finite is no error here: the errors are then NaN, and pass no bound. */
-static void *run_part(void *context)
+/* A language model's texts, beside each other, in TURNS turns. A text of fewer tokens has no part of some turns. */
+static enum status decode_part(struct part *part, struct err *err)
 {
-    struct part *part = context;
-    const struct trial *trial = part->trial;
+    struct trial *trial = part->trial;
+    uint32_t blocks[TEXTS][TEXT_BLOCKS], asked[TEXTS] = {0};
+    for (uint32_t i = 0; i < TEXTS * TEXT_BLOCKS; i++) { blocks[i / TEXT_BLOCKS][i % TEXT_BLOCKS] = i; }
+    for (uint32_t text = part->first; text < part->last; text++) { trial->error[text] = 0; }
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        struct decoder_row rows[TEXTS];
+        uint32_t texts[TEXTS], count = 0;
+        float *logits;
+        for (uint32_t text = part->first; text < part->last; text++) {
+            uint32_t length = trial->length[text], first = length * turn / TURNS, last = length * (turn + 1) / TURNS;
+            if (first == last) { continue; }
+            texts[count] = text;
+            rows[count++] = (struct decoder_row){.ids = trial->ids + trial->start[text] + first,
+                                                 .count = last - first,
+                                                 .position = first,
+                                                 .blocks = blocks[text],
+                                                 .logits = true};
+        }
+        if (count == 0) { continue; }
+        TRY(decoder_step(part->decoder, rows, count, &logits, err));
+        for (uint32_t i = 0; i < count; i++, logits += trial->model->vocabulary) {
+            trial->error[texts[i]] += take_logits(trial, part->plain, texts[i], turn, logits);
+            asked[texts[i]]++;
+        }
+    }
+    for (uint32_t text = part->first; text < part->last; text++) { trial->error[text] /= asked[text]; }
+    return STATUS_OK;
+}
+
+/* A vector that is not finite is no error here: the errors are then NaN, and pass no bound. */
+static enum status encode_part(struct part *part, struct err *err)
+{
+    struct trial *trial = part->trial;
+    float *output = part->plain ? trial->plain : trial->output;
     uint32_t start[TEXTS], origin = trial->start[part->first];
     for (uint32_t text = part->first; text < part->last; text++) { start[text] = trial->start[text] - origin; }
     const struct engine_batch batch = {
@@ -239,25 +327,36 @@ static void *run_part(void *context)
         .ids = trial->ids + origin,
         .start = start + part->first,
         .length = trial->length + part->first,
-        .output = part->output + (size_t)part->first * trial->model->dim,
+        .output = output + (size_t)part->first * trial->model->dim,
         .second = trial->second + part->first,
     };
-    part->status = encoder_run(part->encoder, &batch, &part->err);
-    if (part->status == STATUS_NON_FINITE) { part->status = STATUS_OK; }
+    enum status status = encoder_run(part->encoder, &batch, err);
+    for (uint32_t text = part->first; text < part->last && !part->plain; text++) {
+        trial->error[text] = error_of(trial, text);
+    }
+    return status == STATUS_NON_FINITE ? STATUS_OK : status;
+}
+
+static void *run_part(void *context)
+{
+    struct part *part = context;
+    part->status = (part->decoder ? decode_part : encode_part)(part, &part->err);
     return NULL;
 }
 
-/* Runs the first texts in parts of about as many tokens. */
-static enum status run_texts(struct trial *trial, uint32_t texts, float *output, struct err *err)
+/* Runs the first texts with the products of trial->choice in int8, in parts of about as many tokens; `plain`: these are
+ * none, and the results are kept. */
+static enum status run_texts(struct trial *trial, uint32_t texts, bool plain, struct err *err)
 {
     uint32_t tokens = texts < TEXTS ? trial->start[texts] : trial->used, first = 0;
+    trial->engine->backend->ops->set_int8(trial->engine->backend, trial->choice);
     for (uint32_t p = 0; p < trial->part_count; p++) {
         struct part *part = &trial->parts[p];
         uint32_t end = (uint32_t)((uint64_t)tokens * (p + 1) / trial->part_count), last = first;
         while (last < texts && (trial->start[last] < end || p + 1 == trial->part_count)) { last++; }
         part->first = first;
         part->last = first = last;
-        part->output = output;
+        part->plain = plain;
         part->status = STATUS_OK;
         bool other = part->first < part->last && p + 1 < trial->part_count;
         part->started = other && pthread_create(&part->thread, NULL, run_part, part) == 0;
@@ -275,42 +374,45 @@ static enum status run_texts(struct trial *trial, uint32_t texts, float *output,
     return status;
 }
 
-/* The errors of the first texts with the products of trial->choice in int8. Half the square distance of two vectors of
- * length 1 is 1 less their cosine; scores are measured in the same way, in units of their spread. */
+/* The errors of the first texts with the products of trial->choice in int8. */
 static enum status measure_choice(struct trial *trial, uint32_t texts, struct errors *errors, struct err *err)
 {
-    uint32_t dim = trial->model->dim;
     *errors = (struct errors){0, 0};
-    trial->engine->backend->ops->set_int8(trial->engine->backend,
-                                          (const bool(*)[ENGINE_PRODUCTS])trial->choice->in_int8);
-    TRY(run_texts(trial, texts, trial->output, err));
+    TRY(run_texts(trial, texts, false, err));
     for (uint32_t text = 0; text < texts; text++) {
-        const float *plain = trial->plain + (size_t)text * dim, *output = trial->output + (size_t)text * dim;
-        double error = trial->spread > 0 ? square_distance(plain, output, dim) / (2 * trial->spread)
-                                         : one_less_cosine(plain, output, dim);
+        double error = trial->error[text];
         errors->mean += error / texts;
         errors->worst = error <= errors->worst ? errors->worst : error; /* NaN stays */
     }
     return STATUS_OK;
 }
 
-/* The share of the bounds that the errors take; NaN if they are. */
-static double bound_share(const struct errors *errors)
+static struct errors errors_most(const struct trial *trial)
 {
-    double mean = errors->mean / MEAN_MOST, worst = errors->worst / WORST_MOST;
+    return trial->model->generates ? likelihoods_most : vectors_most;
+}
+
+/* The share of the bounds that the errors take; NaN if they are. */
+static double bound_share(const struct trial *trial, const struct errors *errors)
+{
+    double mean = errors->mean / errors_most(trial).mean, worst = errors->worst / errors_most(trial).worst;
     return mean > worst ? mean : worst;
 }
 
 /* False for NaN. */
-static bool errors_pass(const struct errors *errors)
+static bool errors_pass(const struct trial *trial, const struct errors *errors)
 {
-    return errors->mean <= MEAN_MOST && errors->worst <= WORST_MOST;
+    return errors->mean <= errors_most(trial).mean && errors->worst <= errors_most(trial).worst;
 }
 
 /* --- the choice --- */
 
 static void set_unit(const struct trial *trial, const struct unit *unit, bool in_int8)
 {
+    if (unit->product == LM_HEAD) {
+        trial->choice->lm_head = in_int8;
+        return;
+    }
     for (uint32_t layer = unit->first; layer < unit->last; layer++) {
         trial->choice->in_int8[layer][unit->product] = in_int8;
     }
@@ -319,6 +421,7 @@ static void set_unit(const struct trial *trial, const struct unit *unit, bool in
 static void set_all(const struct trial *trial, bool in_int8)
 {
     memset(trial->choice->in_int8, in_int8, trial->choice->layers * sizeof *trial->choice->in_int8);
+    trial->choice->lm_head = in_int8 && trial->model->generates;
 }
 
 /* The multiplications of a token in a unit. */
@@ -327,12 +430,13 @@ static double unit_size(const struct trial *trial, const struct unit *unit)
     const struct model *model = trial->model;
     double hidden = model->hidden, query = model_query_width(model), key = model_key_width(model);
     double inner = model->intermediate_size;
-    const double sizes[ENGINE_PRODUCTS] = {
+    const double sizes[] = {
         [ENGINE_QUERY_KEY] = hidden * (query + key),
         [ENGINE_VALUE] = hidden * key,
         [ENGINE_ATTENTION_OUTPUT] = hidden * query,
         [ENGINE_INTERMEDIATE] = hidden * inner * (model->gated ? 2 : 1),
         [ENGINE_OUTPUT] = hidden * inner,
+        [LM_HEAD] = hidden * model->vocabulary,
     };
     return sizes[unit->product] * (unit->last - unit->first);
 }
@@ -412,8 +516,9 @@ static enum status price_units(struct trial *trial, double share, struct err *er
     for (int product = 0; product < ENGINE_PRODUCTS; product++) {
         trial->units[product] = (struct unit){0, trial->model->layer_count, product, 0, 0};
     }
-    trial->unit_count = ENGINE_PRODUCTS;
-    for (uint32_t i = 0; i < ENGINE_PRODUCTS; i++) { TRY(price_unit(trial, &trial->units[i], err)); }
+    trial->units[LM_HEAD] = (struct unit){0, 1, LM_HEAD, 0, 0};
+    trial->unit_count = ENGINE_PRODUCTS + trial->model->generates;
+    for (uint32_t i = 0; i < trial->unit_count; i++) { TRY(price_unit(trial, &trial->units[i], err)); }
     while (trial->unit_count < UNITS_MOST && (unit = unit_to_split(trial, share)) != NULL) {
         TRY(split_unit(trial, unit, err));
     }
@@ -428,11 +533,11 @@ static enum status take_units(struct trial *trial, struct errors *errors, struct
     uint32_t passes = 0, fails = trial->unit_count, count = fails;
     struct errors now = *errors;
     *errors = (struct errors){0, 0};
-    while ((count = next_count(trial, passes, fails, count, bound_share(&now))) > passes) {
+    while ((count = next_count(trial, passes, fails, count, bound_share(trial, &now))) > passes) {
         for (uint32_t i = 0; i < trial->unit_count; i++) { set_unit(trial, &trial->units[i], i < count); }
         TRY(measure_choice(trial, TEXTS, &now, err));
-        *(errors_pass(&now) ? &passes : &fails) = count;
-        *errors = errors_pass(&now) ? now : *errors;
+        *(errors_pass(trial, &now) ? &passes : &fails) = count;
+        *errors = errors_pass(trial, &now) ? now : *errors;
     }
     for (uint32_t i = 0; i < trial->unit_count; i++) { set_unit(trial, &trial->units[i], i < passes); }
     return STATUS_OK;
@@ -444,16 +549,14 @@ static enum status run_trial(struct trial *trial, struct err *err)
     TRY(encode_sample(trial, err));
     TRY(open_parts(trial, err));
     set_all(trial, false); /* a damaged file may have set some */
-    trial->engine->backend->ops->set_int8(trial->engine->backend,
-                                          (const bool(*)[ENGINE_PRODUCTS])trial->choice->in_int8);
-    TRY(run_texts(trial, TEXTS, trial->plain, err));
+    TRY(run_texts(trial, TEXTS, true, err));
     if (trial->model->head.labels > 0) {
         trial->spread = fmax(spread_of(trial->plain, TEXTS, trial->model->dim), 1e-12);
     }
     set_all(trial, true);
     TRY(measure_choice(trial, TEXTS, &errors, err));
-    if (!errors_pass(&errors)) {
-        TRY(price_units(trial, bound_share(&errors), err));
+    if (!errors_pass(trial, &errors)) {
+        TRY(price_units(trial, bound_share(trial, &errors), err));
         TRY(take_units(trial, &errors, err));
     }
     trial->choice->mean_error = errors.mean;
@@ -466,7 +569,10 @@ static enum status try_int8(struct engine *engine, struct engine_int8 *choice, s
 {
     struct trial trial = {.model = engine->backend->model, .engine = engine, .choice = choice};
     enum status status = run_trial(&trial, err);
-    for (uint32_t part = 0; part < PARTS_MOST; part++) { encoder_close(trial.parts[part].encoder); }
+    for (uint32_t part = 0; part < PARTS_MOST; part++) {
+        encoder_close(trial.parts[part].encoder);
+        decoder_close(trial.parts[part].decoder);
+    }
     free(trial.ids);
     free(trial.plain);
     return status;
@@ -475,7 +581,7 @@ static enum status try_int8(struct engine *engine, struct engine_int8 *choice, s
 static void count_products(struct engine_int8 *choice)
 {
     memset(choice->count, 0, sizeof choice->count);
-    choice->total = 0;
+    choice->total = choice->lm_head;
     for (uint32_t layer = 0; layer < choice->layers; layer++) {
         for (int product = 0; product < ENGINE_PRODUCTS; product++) {
             choice->count[product] += choice->in_int8[layer][product];
@@ -489,8 +595,8 @@ static void count_products(struct engine_int8 *choice)
 static void print_choice(const struct model *model, const struct engine_int8 *choice, struct buffer *out)
 {
     char set[64];
-    buffer_format(out, "sluice int8 1\nversion %s\nmodel %s\ninstructions %s\nlayers %" PRIu32 "\n", sluice_version,
-                  model->id, engine_instruction_set(set), model->layer_count);
+    buffer_format(out, "sluice int8 1\nversion %s\nmodel %s\ninstructions %s\nlayers %" PRIu32 "\n%s", sluice_version,
+                  model->id, engine_instruction_set(set), model->layer_count, model->generates ? "generates\n" : "");
     if (!choice) { return; }
     buffer_format(out, "mean %.17g worst %.17g\n", choice->mean_error, choice->worst_error);
     for (uint32_t layer = 0; layer < choice->layers; layer++) {
@@ -499,6 +605,7 @@ static void print_choice(const struct model *model, const struct engine_int8 *ch
         }
         buffer_format(out, "\n");
     }
+    if (model->generates) { buffer_format(out, "%d\n", choice->lm_head); }
     if (buffer_ok(out)) { buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0)); }
 }
 
@@ -517,12 +624,13 @@ static bool parse_choice(const struct model *model, const struct buffer *text, s
         return false;
     }
     const char *at = text->data + head + used, *end = text->data + text->length;
-    if ((uint64_t)(end - at) < (uint64_t)choice->layers * (ENGINE_PRODUCTS + 1)) { return false; }
+    if ((uint64_t)(end - at) < (uint64_t)choice->layers * (ENGINE_PRODUCTS + 1) + model->generates) { return false; }
     for (uint32_t layer = 0; layer < choice->layers; layer++, at += ENGINE_PRODUCTS + 1) {
         for (int product = 0; product < ENGINE_PRODUCTS; product++) {
             choice->in_int8[layer][product] = at[product] == '1';
         }
     }
+    choice->lm_head = model->generates && *at == '1';
     print_choice(model, choice, &same);
     bool good = buffer_ok(&same) && same.length == text->length && memcmp(same.data, text->data, same.length) == 0;
     buffer_free(&same);
@@ -573,7 +681,10 @@ static enum status open_with(const struct backend_ops *ops, const struct model *
     struct engine_options chosen = *options;
     cache_directory(options->cache_path, directory);
     bool all = options->precision == PRECISION_INT8_ALL, known = all || read_choice(directory, model, choice);
-    if (all) { memset(choice->in_int8, true, choice->layers * sizeof *choice->in_int8); }
+    if (all) {
+        memset(choice->in_int8, true, choice->layers * sizeof *choice->in_int8);
+        choice->lm_head = model->generates;
+    }
     count_products(choice);
     chosen.int8 = known ? choice : NULL;
     TRY(engine_open_with(ops, model, &chosen, out, err));
@@ -586,7 +697,7 @@ static enum status open_with(const struct backend_ops *ops, const struct model *
     count_products(choice);
     ops->settle_int8((*out)->backend, choice);
     log_info("int8_chosen", log_str("model", model->name ? model->name : ""), log_int("products", choice->total),
-             log_int("of", (int64_t)model->layer_count * ENGINE_PRODUCTS));
+             log_int("of", choice->of));
     keep_choice(directory, model, choice);
     return STATUS_OK;
 }
@@ -594,7 +705,10 @@ static enum status open_with(const struct backend_ops *ops, const struct model *
 enum status int8_open(const struct backend_ops *ops, const struct model *model, const struct engine_options *options,
                       struct engine **out, struct err *err)
 {
-    struct engine_int8 choice = {.layers = model->layer_count, .mean_error = NAN, .worst_error = NAN};
+    struct engine_int8 choice = {.layers = model->layer_count,
+                                 .of = model->layer_count * ENGINE_PRODUCTS + model->generates,
+                                 .mean_error = NAN,
+                                 .worst_error = NAN};
     choice.in_int8 = calloc(model->layer_count, sizeof *choice.in_int8);
     if (!choice.in_int8) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count); }
     enum status status = open_with(ops, model, options, &choice, out, err);

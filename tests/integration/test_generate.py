@@ -168,6 +168,19 @@ class Generate(GenerateCase):
         os.unlink(os.path.join(directory, "modules.json"))
         self.assertNotIn("to generate text", self.run_sluice("model", directory).stderr.decode())
 
+    def test_int8(self):
+        """The products are chosen in one start, and found in the next; texts do not depend on those beside them."""
+        directory = self.make_llama()
+        told = json.loads(self.run_sluice("model", directory, "--precision", "int8").stdout)
+        self.assertEqual((told["int8_of"], told["int8_lm_head"]), (11, True))
+        self.assertEqual(told["int8_count"], 1 + sum(map(len, told["int8_products"].values())))
+        self.assertTrue(0 < told["int8_mean_error"] <= told["int8_worst_error"] <= 0.1)
+        prompts = ["The queue", "Hello", "a", "one two three " * 8]
+        greedy = ("--max-tokens", "24", "--token-ids", "--precision", "int8")
+        together = self.generate(directory, prompts, *greedy)
+        for i, prompt in enumerate(prompts):
+            self.assertEqual({**self.generate(directory, [prompt], *greedy)[0], "index": i}, together[i])
+
     def test_a_prompt_is_answered_before_the_next_one_comes(self):
         """Whoever writes a line to its standard input need not write another one to get the answer."""
         process = subprocess.Popen([BINARY, "generate", "--model", self.make_llama(), "--max-tokens", "4"],

@@ -54,11 +54,11 @@ static void describe_weights(struct cpu_weights *weights, const struct engine_in
 {
     struct backend *backend = &weights->backend;
     char kernels[100], name[80];
-    uint32_t all = backend->model->layer_count * ENGINE_PRODUCTS;
     snprintf(kernels, sizeof kernels, "%s", weights->set->name);
     if (choice) {
-        snprintf(kernels, sizeof kernels, "%s, %u of %u products in int8%s%s", weights->set->name, choice->total, all,
-                 choice->total < all ? ", the others in " : "", choice->total < all ? backend->others : "");
+        bool all = choice->total == choice->of;
+        snprintf(kernels, sizeof kernels, "%s, %u of %u products in int8%s%s", weights->set->name, choice->total,
+                 choice->of, all ? "" : ", the others in ", all ? "" : backend->others);
     }
     find_model(name, sizeof name);
     snprintf(backend->device, sizeof backend->device, "%s, %s, %u threads", name, kernels, engine_default_threads());
@@ -86,23 +86,25 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
 }
 
 /* Sets which products of an engine that was opened for a trial are in int8. */
-static void cpu_set_int8(struct backend *backend, const bool (*in_int8)[ENGINE_PRODUCTS])
+static void cpu_set_int8(struct backend *backend, const struct engine_int8 *choice)
 {
     struct cpu_weights *weights = (struct cpu_weights *)backend;
     for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
         for (int product = 0; product < ENGINE_PRODUCTS; product++) {
-            bool chosen = in_int8[layer][product];
+            bool chosen = choice->in_int8[layer][product];
             struct cpu_linear *linear = &weights->layers[layer].linear[product];
             linear->kind = chosen ? GEMM_INT8 : weights->kind;
             linear->weight = weights->both[layer][product][chosen];
         }
     }
+    weights->lm_head.kind = choice->lm_head ? GEMM_INT8 : cpu_weights_head_kind(weights);
+    weights->lm_head.weight = weights->both_lm_head[choice->lm_head];
 }
 
 static void cpu_settle_int8(struct backend *backend, const struct engine_int8 *choice)
 {
     struct cpu_weights *weights = (struct cpu_weights *)backend;
-    cpu_set_int8(backend, (const bool(*)[ENGINE_PRODUCTS])choice->in_int8);
+    cpu_set_int8(backend, choice);
     cpu_weights_settle(weights);
     backend->weight_bytes = weights->bytes;
     describe_weights(weights, choice);

@@ -36,10 +36,10 @@ struct cpu_weights {
     struct norm_weights embedding_norm;
     struct cpu_layer *layers;  /* [layer_count] */
     struct cpu_linear lm_head; /* of a model that generates; no outputs: none */
-    void *lm_head_memory;
     /* In a trial of int8 each product of a layer in `kind` and in int8, of which one is in linear[]; else NULL. */
     struct gemm_weight (*both)[ENGINE_PRODUCTS][2];
-    char *packed; /* the memory that holds the packed weights */
+    struct gemm_weight both_lm_head[2]; /* the same */
+    char *packed;                       /* the memory that holds the packed weights */
     size_t packed_used;
     size_t bytes;
 };
@@ -48,6 +48,13 @@ struct cpu_weights {
 static inline const char *cpu_weights_word(const struct cpu_weights *weights, uint32_t id)
 {
     return weights->word + (size_t)id * weights->backend.model->hidden * dtype_bytes(weights->word_dtype);
+}
+
+/* The kind of lm_head without int8: its outputs need not be whole tiles, so on a processor with tiles it is computed by
+ * pairs instead. */
+static inline enum gemm_kind cpu_weights_head_kind(const struct cpu_weights *weights)
+{
+    return weights->kind == GEMM_BF16 ? GEMM_BF16_DOT : weights->kind;
 }
 
 /* True if the operands of products of weights->kind are in bf16. */

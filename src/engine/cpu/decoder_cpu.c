@@ -20,13 +20,14 @@ enum { LEAST_TOKENS = 8, LEAST_OUTPUTS = 256 };
 struct cpu_decoder {
     void *memory; /* holds all below */
     size_t bytes;
-    char *pool;       /* [blocks], of block_bytes each */
-    float *query;     /* [step_tokens, queries], turned and scaled */
-    float *row;       /* [threads, keys of a token] */
-    float *scratch;   /* [threads, scratch_floats] */
-    float *last;      /* [step_rows, hidden]: the tokens whose logits are asked for */
-    uint16_t *last16; /* the same, if lm_head reads bf16 */
-    float *logits;    /* [step_rows, vocabulary] */
+    char *pool;                     /* [blocks], of block_bytes each */
+    float *query;                   /* [step_tokens, queries], turned and scaled */
+    float *row;                     /* [threads, keys of a token] */
+    float *scratch;                 /* [threads, scratch_floats] */
+    float *last;                    /* [step_rows, hidden]: the tokens whose logits are asked for */
+    uint16_t *last16;               /* the same in bf16, if lm_head may read it; */
+    struct scaled_rows int16, int8; /* and in integers */
+    float *logits;                  /* [step_rows, vocabulary] */
     uint32_t asking;
 };
 
@@ -75,10 +76,13 @@ static size_t lay_out(struct cpu_decoder *decoder, const struct cpu_weights *wei
     decoder->row = memory_part(block, &used, PARALLEL_THREADS_MAX * (size_t)model_key_width(model) * sizeof(float));
     decoder->scratch = memory_part(block, &used, PARALLEL_THREADS_MAX * scratch_floats(model) * sizeof(float));
     decoder->logits = memory_part(block, &used, rows * model->vocabulary * sizeof(float));
-    if (weights->lm_head.kind == GEMM_BF16_DOT) {
+    decoder->last = memory_part(block, &used, rows * model->hidden * sizeof(float));
+    if (cpu_weights_are_half(weights)) {
         decoder->last16 = memory_part(block, &used, rows * model->hidden * sizeof(uint16_t));
-    } else {
-        decoder->last = memory_part(block, &used, rows * model->hidden * sizeof(float));
+    }
+    if (precision_is_int8(weights->backend.precision)) {
+        decoder->int16 = cpu_lay_out_integers(GEMM_INT16, rows, model->hidden, block, &used);
+        decoder->int8 = cpu_lay_out_integers(GEMM_INT8, rows, model->hidden, block, &used);
     }
     return used;
 }
@@ -301,12 +305,27 @@ static void logits_chunk(void *context, unsigned thread, unsigned chunk)
         .weight = &lm_head->weight,
         .first_output = parallel_for_first(panels, chunk, step->chunks) * GEMM_MULTIPLE,
         .last_output = last < outputs ? last : outputs,
-        .from_f32 = decoder->last,
+        .from_f32 = lm_head->kind == GEMM_BF16_DOT ? NULL : decoder->last,
         .from_bf16 = decoder->last16,
+        .from = lm_head->kind == GEMM_INT8 ? decoder->int8 : decoder->int16,
         .end = GEMM_PLAIN,
         .to.f32 = decoder->logits,
     };
     gemm_run(step->workspace->weights->set, lm_head->kind, &job);
+}
+
+/* Converts the rows of `last` for lm_head. */
+static void convert_last(const struct cpu_weights *weights, struct cpu_decoder *decoder)
+{
+    uint32_t width = weights->backend.model->hidden;
+    const struct activations from = {.f32 = decoder->last};
+    if (weights->lm_head.kind == GEMM_BF16_DOT) {
+        for (size_t i = 0; i < decoder->asking * (size_t)width; i++) { decoder->last16[i] = bf16_of(decoder->last[i]); }
+    } else if (weights->lm_head.kind == GEMM_INT8) {
+        weights->set->int8->quantise(decoder->asking, width, from, decoder->int8);
+    } else if (weights->lm_head.kind == GEMM_INT16) {
+        weights->set->int8->quantise16(decoder->asking, width, from, decoder->int16);
+    }
 }
 
 static enum status compute_logits(struct backend_workspace *workspace, const uint32_t *rows, uint32_t count,
@@ -318,13 +337,10 @@ static enum status compute_logits(struct backend_workspace *workspace, const uin
     size_t width = workspace->weights->backend.model->hidden;
     for (uint32_t i = 0; i < count; i++) {
         struct activations x = cpu_hidden_row(workspace, pass->start[rows[i]] + pass->length[rows[i]] - 1);
-        if (decoder->last16) {
-            memcpy(decoder->last16 + i * width, x.bf16, width * sizeof *x.bf16);
-        } else {
-            memcpy(decoder->last + i * width, x.f32, width * sizeof *x.f32);
-        }
+        memcpy(decoder->last + i * width, x.f32, width * sizeof *x.f32);
     }
     decoder->asking = count;
+    convert_last(workspace->weights, decoder);
     uint32_t outputs = workspace->weights->lm_head.weight.outputs;
     struct cpu_step step = {workspace, 0, 0, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
     cpu_do(&step, logits_chunk);

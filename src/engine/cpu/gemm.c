@@ -71,12 +71,12 @@ static size_t plain_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs
 }
 
 /* A pair of bf16 numbers is the first and 2^16 times the second. */
-static void plain_pack(enum gemm_kind kind, const struct gemm_weight *weight, const float *from)
+static void plain_pack(enum gemm_kind kind, uint32_t outputs, uint32_t inputs, const float *from, void *packed)
 {
-    uint32_t inputs = weight->inputs, in_step = kind == GEMM_F32 ? 1 : 2, steps = (inputs + in_step - 1) / in_step;
-    memset(weight->plain, 0, plain_bytes(kind, weight->outputs, inputs));
-    for (uint32_t o = 0; o < weight->outputs; o++, from += inputs) {
-        float *to = (float *)weight->plain + ((size_t)(o / GEMM_MULTIPLE) * steps * GEMM_MULTIPLE + o % GEMM_MULTIPLE);
+    uint32_t in_step = kind == GEMM_F32 ? 1 : 2, steps = (inputs + in_step - 1) / in_step;
+    memset(packed, 0, plain_bytes(kind, outputs, inputs));
+    for (uint32_t o = 0; o < outputs; o++, from += inputs) {
+        float *to = (float *)packed + ((size_t)(o / GEMM_MULTIPLE) * steps * GEMM_MULTIPLE + o % GEMM_MULTIPLE);
         for (uint32_t i = 0; i < inputs; i += in_step, to += GEMM_MULTIPLE) {
             if (kind == GEMM_F32) {
                 *to = from[i];
@@ -201,13 +201,17 @@ static size_t int8_value_bytes(const struct gemm_weight *weight)
     return (size_t)weight->panels * INT8_PANEL * weight->steps * INT8_STEP;
 }
 
-static void int8_pack(struct gemm_weight *weight, enum gemm_kind kind, const float *from, bool one_sided, uint8_t flip)
+static void int8_pack(struct gemm_weight *weight, enum gemm_kind kind, uint32_t first, uint32_t count,
+                      const float *from, bool one_sided, uint8_t flip)
 {
-    size_t outputs = (size_t)weight->panels * INT8_PANEL, panel = (size_t)INT8_PANEL * weight->steps * INT8_STEP;
-    memset(weight->scaled.scale, 0, 2 * outputs * sizeof *weight->total);
-    for (uint32_t o = 0; o < weight->outputs; o++) {
-        if (o % INT8_PANEL == 0) { memset(weight->scaled.value + o / INT8_PANEL * panel, flip, panel); }
-        pack_output(weight, kind, o, from + (size_t)o * weight->inputs, one_sided, flip);
+    size_t panel = (size_t)INT8_PANEL * weight->steps * INT8_STEP;
+    for (uint32_t o = first; o < first + count; o++, from += weight->inputs) {
+        if (o % INT8_PANEL == 0) {
+            memset(weight->scaled.value + o / INT8_PANEL * panel, flip, panel);
+            memset(weight->scaled.scale + o, 0, INT8_PANEL * sizeof *weight->scaled.scale);
+            memset(weight->total + o, 0, INT8_PANEL * sizeof *weight->total);
+        }
+        pack_output(weight, kind, o, from, one_sided, flip);
     }
 }
 
@@ -259,12 +263,22 @@ void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t 
     *out = gemm_place(kind, outputs, inputs, memory);
     if (kind == GEMM_BF16) {
         set->bf16->pack(outputs, inputs, weight, out->bf16);
-    } else if (kind == GEMM_INT8 || kind == GEMM_INT16) {
-        int8_pack(out, kind, weight, one_sided && kind == GEMM_INT8, kind == GEMM_INT8 ? set->int8->flip : 0);
     } else if (kind == GEMM_SPLIT_F32) {
         set->split_f32->pack(outputs, inputs, weight, out->scaled);
     } else {
-        plain_pack(kind, out, weight);
+        gemm_pack_outputs(set, kind, 0, outputs, weight, one_sided, out);
+    }
+}
+
+void gemm_pack_outputs(const struct instruction_set *set, enum gemm_kind kind, uint32_t first, uint32_t count,
+                       const float *from, bool one_sided, struct gemm_weight *weight)
+{
+    if (kind == GEMM_INT8) {
+        int8_pack(weight, kind, first, count, from, one_sided, set->int8->flip);
+    } else if (kind == GEMM_INT16) {
+        int8_pack(weight, kind, first, count, from, false, 0);
+    } else {
+        plain_pack(kind, count, weight->inputs, from, (char *)weight->plain + plain_bytes(kind, first, weight->inputs));
     }
 }
 

@@ -194,6 +194,11 @@ struct gemm_weight gemm_place(enum gemm_kind kind, uint32_t outputs, uint32_t in
 void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t outputs, uint32_t inputs,
                const float *weight, bool one_sided, void *memory, struct gemm_weight *out);
 
+/* Packs `count` outputs from `first` on, a multiple of GEMM_MULTIPLE, of a weight that gemm_place has placed: for one
+ * that is too large to be in f32 as a whole. Not for GEMM_BF16 and GEMM_SPLIT_F32. Shapes: from [count, inputs]. */
+void gemm_pack_outputs(const struct instruction_set *set, enum gemm_kind kind, uint32_t first, uint32_t count,
+                       const float *from, bool one_sided, struct gemm_weight *weight);
+
 /* The largest magnitude of integers with which no sum of `inputs` products overflows 32 bits. */
 static inline float int16_largest(uint32_t inputs)
 {

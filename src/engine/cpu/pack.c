@@ -224,10 +224,10 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
 
 /* --- products --- */
 
-/* The largest number of elements of a product's weights. */
+/* The largest number of elements of a layer's product, at least a panel of lm_head. */
 static size_t largest_of(const struct model *model)
 {
-    size_t largest = 0;
+    size_t largest = (size_t)GEMM_MULTIPLE * model->hidden;
     for (int product = 0; product < ENGINE_PRODUCTS; product++) {
         struct parts parts = parts_of(model, 0, (enum engine_product)product, false);
         size_t elements = (size_t)parts.outputs * parts.inputs;
@@ -236,24 +236,33 @@ static size_t largest_of(const struct model *model)
     return largest;
 }
 
-/* The kinds that a layer's product is packed in; values have products of their own only in int8. */
+/* The kinds that a product is packed in; values have products of their own only in int8. */
 struct kinds {
-    bool plain, int8; /* weights->kind and GEMM_INT8 */
+    bool in_plain, in_int8; /* `plain` and GEMM_INT8 */
+    enum gemm_kind plain;
 };
 
 /* `int8`: that precision, and `choice` the products that are in int8; NULL: each is packed in both kinds. */
-static struct kinds kinds_of(bool int8, const struct engine_int8 *choice, uint32_t layer, int product)
+static struct kinds kinds_of(const struct cpu_weights *weights, bool int8, const struct engine_int8 *choice,
+                             uint32_t layer, int product)
 {
-    if (!int8 || !choice) { return (struct kinds){true, int8}; }
+    if (!int8 || !choice) { return (struct kinds){true, int8, weights->kind}; }
     bool chosen = choice->in_int8[layer][product];
-    return (struct kinds){!chosen, chosen};
+    return (struct kinds){!chosen, chosen, weights->kind};
 }
 
-static size_t product_bytes(const struct cpu_weights *weights, const struct parts *parts, struct kinds kinds)
+static struct kinds head_kinds(const struct cpu_weights *weights, bool int8, const struct engine_int8 *choice)
+{
+    enum gemm_kind plain = cpu_weights_head_kind(weights);
+    if (!int8 || !choice) { return (struct kinds){true, int8, plain}; }
+    return (struct kinds){!choice->lm_head, choice->lm_head, plain};
+}
+
+static size_t kinds_bytes(struct kinds kinds, uint32_t outputs, uint32_t inputs)
 {
     size_t bytes = 0;
-    if (kinds.plain) { memory_part(NULL, &bytes, gemm_weight_bytes(weights->kind, parts->outputs, parts->inputs)); }
-    if (kinds.int8) { memory_part(NULL, &bytes, gemm_weight_bytes(GEMM_INT8, parts->outputs, parts->inputs)); }
+    if (kinds.in_plain) { memory_part(NULL, &bytes, gemm_weight_bytes(kinds.plain, outputs, inputs)); }
+    if (kinds.in_int8) { memory_part(NULL, &bytes, gemm_weight_bytes(GEMM_INT8, outputs, inputs)); }
     return bytes;
 }
 
@@ -273,25 +282,60 @@ static void keep_product(struct cpu_weights *weights, uint32_t layer, int produc
     struct cpu_linear *out = &weights->layers[layer].linear[product];
     bool one_sided = product == ENGINE_OUTPUT && !weights->backend.model->gated; /* GELU, ReLU: little below zero */
     read_parts(parts, false, plain);
-    if (kinds.plain) { keep_kind(weights, parts, weights->kind, false, plain, out); }
-    if (kinds.plain && kinds.int8) { weights->both[layer][product][0] = out->weight; }
-    if (kinds.int8) { keep_kind(weights, parts, GEMM_INT8, one_sided, plain, out); }
-    if (kinds.plain && kinds.int8) { weights->both[layer][product][1] = out->weight; }
+    if (kinds.in_plain) { keep_kind(weights, parts, kinds.plain, false, plain, out); }
+    if (kinds.in_plain && kinds.in_int8) { weights->both[layer][product][0] = out->weight; }
+    if (kinds.in_int8) { keep_kind(weights, parts, GEMM_INT8, one_sided, plain, out); }
+    if (kinds.in_plain && kinds.in_int8) { weights->both[layer][product][1] = out->weight; }
     for (unsigned i = 0; i < parts->count; i++) { release_copied(weights, &parts->part[i]->weight); }
 }
 
-/* Packs all products, or with `plain` NULL returns the bytes that they will take. */
-static size_t keep_products(struct cpu_weights *weights, bool int8, const struct engine_int8 *choice, float *plain)
+static const struct tensor *lm_head_of(const struct model *model)
 {
+    return model->tied_head ? &model->word_embeddings : &model->lm_head;
+}
+
+/* Packs lm_head as many outputs at a time as there is room for: it is often the largest weight of a model. */
+static void keep_lm_head(struct cpu_weights *weights, struct kinds kinds, float *plain, size_t room)
+{
+    const struct model *model = weights->backend.model;
+    struct cpu_linear *out = &weights->lm_head;
+    uint32_t outputs = model->vocabulary, inputs = model->hidden, count;
+    uint32_t most = (uint32_t)(room / inputs / GEMM_MULTIPLE * GEMM_MULTIPLE);
+    for (int int8 = 0; int8 < 2; int8++) {
+        if (int8 ? !kinds.in_int8 : !kinds.in_plain) { continue; }
+        out->kind = int8 ? GEMM_INT8 : kinds.plain;
+        size_t bytes = gemm_weight_bytes(out->kind, outputs, inputs);
+        out->weight =
+            gemm_place(out->kind, outputs, inputs, memory_part(weights->packed, &weights->packed_used, bytes));
+        for (uint32_t first = 0; first < outputs; first += count) {
+            count = outputs - first < most ? outputs - first : most;
+            tensor_read_f32(lm_head_of(model), (size_t)first * inputs, (size_t)count * inputs, plain);
+            gemm_pack_outputs(weights->set, out->kind, first, count, plain, false, &out->weight);
+        }
+        weights->both_lm_head[int8] = out->weight;
+    }
+    if (!model->tied_head) { release_copied(weights, &model->lm_head); }
+}
+
+/* Packs all products, or with `plain` NULL returns the bytes that they will take. `room`: of `plain`, in numbers. */
+static size_t keep_products(struct cpu_weights *weights, bool int8, const struct engine_int8 *choice, float *plain,
+                            size_t room)
+{
+    const struct model *model = weights->backend.model;
     size_t bytes = 0;
-    for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
+    for (uint32_t layer = 0; layer < model->layer_count; layer++) {
         for (int product = 0; product < ENGINE_PRODUCTS; product++) {
-            struct kinds kinds = kinds_of(int8, choice, layer, product);
-            struct parts parts = parts_of(weights->backend.model, layer, (enum engine_product)product, int8);
+            struct kinds kinds = kinds_of(weights, int8, choice, layer, product);
+            struct parts parts = parts_of(model, layer, (enum engine_product)product, int8);
             if (parts.outputs == 0) { continue; }
-            bytes += product_bytes(weights, &parts, kinds);
+            bytes += kinds_bytes(kinds, parts.outputs, parts.inputs);
             if (plain) { keep_product(weights, layer, product, &parts, kinds, plain); }
         }
+    }
+    if (model->generates) {
+        struct kinds kinds = head_kinds(weights, int8, choice);
+        bytes += kinds_bytes(kinds, model->vocabulary, model->hidden);
+        if (plain) { keep_lm_head(weights, kinds, plain, room); }
     }
     return bytes;
 }
@@ -308,51 +352,16 @@ static enum status keep_layers(struct cpu_weights *weights, bool int8, const str
         weights->both = calloc(model->layer_count, sizeof *weights->both);
         if (!weights->both) { return no_memory(model->layer_count, err); }
     }
-    size_t bytes = keep_products(weights, int8, choice, NULL);
+    size_t bytes = keep_products(weights, int8, choice, NULL, 0);
     weights->packed = memory_aligned(bytes);
     float *plain = malloc(largest * sizeof *plain);
     if (!weights->packed || !plain) {
         free(plain);
         return no_memory(bytes, err);
     }
-    keep_products(weights, int8, choice, plain);
+    keep_products(weights, int8, choice, plain, largest);
     weights->bytes += weights->packed_used;
     free(plain);
-    return STATUS_OK;
-}
-
-/* Packs lm_head some outputs at a time: it is often the largest weight of a model. On a processor with tiles it is
- * computed by pairs instead, because its outputs need not be whole tiles. */
-static enum status keep_lm_head(struct cpu_weights *weights, struct err *err)
-{
-    enum { SOME = 32 * GEMM_MULTIPLE };
-    const struct model *model = weights->backend.model;
-    const struct tensor *from = model->tied_head ? &model->word_embeddings : &model->lm_head;
-    uint32_t outputs = model->vocabulary, inputs = model->hidden;
-    enum gemm_kind kind = weights->kind == GEMM_BF16 ? GEMM_BF16_DOT : weights->kind;
-    if (from->elements != (size_t)outputs * inputs) {
-        return err_set(err, STATUS_UNSUPPORTED, "lm_head does not fit the model's sizes");
-    }
-    size_t bytes = gemm_weight_bytes(kind, outputs, inputs);
-    float *plain = malloc((size_t)SOME * inputs * sizeof *plain);
-    weights->lm_head_memory = memory_aligned(bytes);
-    if (!plain || !weights->lm_head_memory) {
-        free(plain);
-        return no_memory(from->elements, err);
-    }
-    for (uint32_t first = 0; first < outputs; first += SOME) {
-        uint32_t some = outputs - first < SOME ? outputs - first : SOME;
-        char *to = (char *)weights->lm_head_memory + gemm_weight_bytes(kind, first, inputs);
-        struct gemm_weight part;
-        tensor_read_f32(from, (size_t)first * inputs, (size_t)some * inputs, plain);
-        gemm_pack(weights->set, kind, some, inputs, plain, false, to, &part);
-    }
-    free(plain);
-    weights->lm_head.kind = kind;
-    weights->lm_head.weight =
-        (struct gemm_weight){.outputs = outputs, .inputs = inputs, .plain = weights->lm_head_memory};
-    weights->bytes += bytes;
-    if (!model->tied_head) { release_copied(weights, from); }
     return STATUS_OK;
 }
 
@@ -395,21 +404,22 @@ static enum status fill_weights(struct cpu_weights *weights, const struct model 
                        GATE_WIDTH);
     }
     bool int8 = precision_is_int8(precision);
-    if (int8 && model->rms_norm) {
+    if (int8 && model->rms_norm && !model->generates) {
         return err_set(err, STATUS_UNSUPPORTED,
-                       "int8 does not hold models with RMS norms near enough to f32; bf16 does");
+                       "int8 does not hold the vectors of models with RMS norms near enough to f32; bf16 does");
+    }
+    if (model->generates && lm_head_of(model)->elements != (size_t)model->vocabulary * model->hidden) {
+        return err_set(err, STATUS_UNSUPPORTED, "lm_head does not fit the model's sizes");
     }
     weights->word_scale = model->word_scale > 0 ? model->word_scale : 1.0f;
     weights->kind = choose_kind(weights->set, model, precision);
     bool rounds = int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
     weights->qkv_half =
         weights->kind == GEMM_BF16 || (rounds && even && attends_plainly(model) && weights->set->int8->attention16);
-    /* lm_head comes before the embeddings: it may share their tensor, which is then released. */
-    if (model->generates) { TRY(keep_lm_head(weights, err)); }
-    TRY(keep_embeddings(weights, precision, err));
     TRY(keep_relative_bias(weights, model, err));
     TRY(keep_rotary(weights, model, err));
-    return keep_layers(weights, int8, choice, err);
+    TRY(keep_layers(weights, int8, choice, err));
+    return keep_embeddings(weights, precision, err); /* the last, because lm_head may share their tensor */
 }
 
 enum status cpu_weights_open(const struct model *model, enum precision precision, const struct engine_int8 *choice,
@@ -428,21 +438,30 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
     return STATUS_OK;
 }
 
+/* Moves one of a product's two weights to the front. */
+static void settle_linear(struct cpu_weights *weights, struct cpu_linear *linear, enum gemm_kind plain_kind,
+                          size_t *from, size_t *used)
+{
+    uint32_t outputs = linear->weight.outputs, inputs = linear->weight.inputs;
+    const char *plain = memory_part(weights->packed, from, gemm_weight_bytes(plain_kind, outputs, inputs));
+    const char *int8 = memory_part(weights->packed, from, gemm_weight_bytes(GEMM_INT8, outputs, inputs));
+    size_t bytes = gemm_weight_bytes(linear->kind, outputs, inputs);
+    char *to = memory_part(weights->packed, used, bytes);
+    memmove(to, linear->kind == GEMM_INT8 ? int8 : plain, bytes);
+    linear->weight = gemm_place(linear->kind, outputs, inputs, to);
+}
+
 /* Moves the weights to the front of their memory, where they would be without a trial, and gives the rest back. */
 void cpu_weights_settle(struct cpu_weights *weights)
 {
     size_t from = 0, used = 0;
     for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
         for (int product = 0; product < ENGINE_PRODUCTS; product++) {
-            struct cpu_linear *linear = &weights->layers[layer].linear[product];
-            uint32_t outputs = linear->weight.outputs, inputs = linear->weight.inputs;
-            const char *plain = memory_part(weights->packed, &from, gemm_weight_bytes(weights->kind, outputs, inputs));
-            const char *int8 = memory_part(weights->packed, &from, gemm_weight_bytes(GEMM_INT8, outputs, inputs));
-            size_t bytes = gemm_weight_bytes(linear->kind, outputs, inputs);
-            char *to = memory_part(weights->packed, &used, bytes);
-            memmove(to, linear->kind == GEMM_INT8 ? int8 : plain, bytes);
-            linear->weight = gemm_place(linear->kind, outputs, inputs, to);
+            settle_linear(weights, &weights->layers[layer].linear[product], weights->kind, &from, &used);
         }
+    }
+    if (weights->backend.model->generates) {
+        settle_linear(weights, &weights->lm_head, cpu_weights_head_kind(weights), &from, &used);
     }
     memory_release(weights->packed + used, weights->packed_used - used);
     weights->bytes -= weights->packed_used - used;
@@ -480,7 +499,6 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->relative_bias);
     free(weights->rotary[0]);
     free(weights->rotary[1]);
-    free(weights->lm_head_memory);
     free(weights->packed);
     free(weights->both);
     free(weights->word);

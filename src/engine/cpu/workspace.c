@@ -40,8 +40,7 @@ static size_t lay_out_helpers(struct backend_workspace *workspace, unsigned thre
     return used;
 }
 
-/* Lays out the inputs of products in integers. */
-static struct scaled_rows lay_out_integers(enum gemm_kind kind, size_t rows, uint32_t inputs, char *block, size_t *used)
+struct scaled_rows cpu_lay_out_integers(enum gemm_kind kind, size_t rows, uint32_t inputs, char *block, size_t *used)
 {
     size_t row = (kind == GEMM_INT16 ? 2 * (size_t)inputs : inputs) + INT8_STEP - 1;
     size_t bytes = kind == GEMM_SPLIT_F32 ? split_f32_bytes(rows, inputs) : rows * (row / INT8_STEP * INT8_STEP);
@@ -85,9 +84,11 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     if (inner_half || weights->qkv_half) { workspace->wide16 = memory_part(block, &used, wide * sizeof(uint16_t)); }
     uint32_t inputs = (uint32_t)larger_of(larger_of(model->hidden, query), model->intermediate_size);
     if ((weights->kind == GEMM_SPLIT_F32 || weights->kind == GEMM_INT16) && has_product(weights, weights->kind)) {
-        workspace->integers = lay_out_integers(weights->kind, rows, inputs, block, &used);
+        workspace->integers = cpu_lay_out_integers(weights->kind, rows, inputs, block, &used);
     }
-    if (has_product(weights, GEMM_INT8)) { workspace->int8 = lay_out_integers(GEMM_INT8, rows, inputs, block, &used); }
+    if (has_product(weights, GEMM_INT8)) {
+        workspace->int8 = cpu_lay_out_integers(GEMM_INT8, rows, inputs, block, &used);
+    }
     if (half) {
         workspace->context.bf16 = memory_part(block, &used, rows * query * sizeof(uint16_t));
     } else {

@@ -57,6 +57,9 @@ MUST_CHECK enum status cpu_workspace_join(struct backend_workspace *workspace, s
                                           struct err *err);
 void cpu_workspace_close(struct backend_workspace *workspace);
 
+/* Lays out the inputs of products in integers of that kind, as memory_part does. */
+struct scaled_rows cpu_lay_out_integers(enum gemm_kind kind, size_t rows, uint32_t inputs, char *block, size_t *used);
+
 /* Frees a decoder's part of a workspace; NULL is allowed. For cpu_workspace_close. */
 void cpu_decoder_close(struct cpu_decoder *decoder);
 extern const struct decoder_ops decoder_cpu;

@@ -136,12 +136,12 @@ static void check_bits(struct memory_shape shape, enum precision precision)
 
 TEST(same_bits_alone_and_in_any_mix)
 {
-    check_bits(plain, PRECISION_F32);
-    check_bits(plain, PRECISION_BF16);
-    check_bits(odd, PRECISION_F32);
-    check_bits(odd, PRECISION_BF16);
-    check_bits(windows, PRECISION_F32);
-    check_bits(windows, PRECISION_BF16);
+    static const enum precision precisions[] = {PRECISION_F32, PRECISION_BF16, PRECISION_INT8_ALL};
+    for (size_t i = 0; i < sizeof precisions / sizeof precisions[0]; i++) {
+        check_bits(plain, precisions[i]);
+        check_bits(odd, precisions[i]);
+        check_bits(windows, precisions[i]);
+    }
 }
 
 /* What earlier uses of a block have left is never read: all of the pool is filled with NaN first. */

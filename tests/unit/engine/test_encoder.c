@@ -379,7 +379,8 @@ TEST(refuses_int8_with_rms_norms)
     struct engine *engine;
     struct engine_options options = {"cpu", PRECISION_INT8};
     assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_UNSUPPORTED);
-    assert_string_equal(err.message, "int8 does not hold models with RMS norms near enough to f32; bf16 does");
+    assert_string_equal(err.message,
+                        "int8 does not hold the vectors of models with RMS norms near enough to f32; bf16 does");
     memory_model_free(model);
 }
 

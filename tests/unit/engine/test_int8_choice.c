@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/decoder.h"
 #include "engine/encoder.h"
 #include "memory_model.h"
 
@@ -16,6 +17,7 @@ static const struct memory_shape shallow = {100, 48, 64, 2, 2, 128};
 static const struct memory_shape odd = {50, 40, 36, 3, 3, 70}; /* not for tiles */
 static const struct memory_shape gated = {100, 48, 64, 2, 2, 96, .modern = true};
 static const struct memory_shape deep = {100, 48, 64, 12, 2, 128};
+static const struct memory_shape writer = {203, 160, 64, 6, 4, 112, .modern = true, .key_heads = 2, .head_dim = 32};
 
 static struct engine *open_int8(const struct model *model, enum precision precision, const char *folder)
 {
@@ -65,12 +67,14 @@ TEST(a_shallow_model_is_all_in_int8)
     memory_model_free(model);
 }
 
-/* Scales the weights of queries and keys, so that attention is sharp, and rounding turns it to other tokens. */
+/* Scales the weights of queries and keys, and the gains of their norms, so that attention is sharp, and rounding turns
+ * it to other tokens. */
 static void sharpen(struct model *model, float by)
 {
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
-        const struct tensor *weights[] = {&model->layers[layer].query.weight, &model->layers[layer].key.weight};
-        for (unsigned w = 0; w < 2; w++) {
+        const struct model_layer *at = &model->layers[layer];
+        const struct tensor *weights[] = {&at->query.weight, &at->key.weight, &at->query_norm.gain, &at->key_norm.gain};
+        for (unsigned w = 0; w < sizeof weights / sizeof weights[0]; w++) {
             for (size_t i = 0; i < weights[w]->elements; i++) { ((float *)(uintptr_t)weights[w]->data)[i] *= by; }
         }
     }
@@ -238,6 +242,115 @@ TEST(a_trial_leaves_what_a_later_start_opens)
     free(alone);
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
+    memory_model_free(model);
+}
+
+/* --- language models --- */
+
+static struct model *language_model(uint64_t seed)
+{
+    struct model *model = memory_model(writer, seed);
+    model->generates = model->tied_head = true;
+    return model;
+}
+
+/* The logits after a text, some of it token by token. */
+static void decode(struct engine *engine, const struct model *model, float *to)
+{
+    static const uint32_t blocks[] = {2, 0, 1};
+    struct decoder *decoder;
+    struct err err = {0};
+    int32_t ids[40];
+    for (int i = 0; i < 40; i++) { ids[i] = (i * 31 + 7) % (int)model->vocabulary; }
+    assert_int_equal(decoder_open(engine, &(struct decoder_options){.blocks = 3}, &decoder, &err), STATUS_OK);
+    for (uint32_t position = 0, count; position < 40; position += count) {
+        float *logits;
+        count = position == 0 ? 35 : 1;
+        struct decoder_row row = {ids + position, count, position, blocks, true};
+        assert_int_equal(decoder_step(decoder, &row, 1, &logits, &err), STATUS_OK);
+        memcpy(to, logits, model->vocabulary * sizeof *to);
+    }
+    decoder_close(decoder);
+}
+
+TEST(a_language_model_is_in_int8_as_far_as_its_likelihoods_allow)
+{
+    enum { ALL = 6 * ENGINE_PRODUCTS + 1 };
+    struct model *model = language_model(3);
+    struct engine *engine = open_int8(model, PRECISION_INT8, ""), *plain = open_int8(model, PRECISION_F32, "");
+    const struct engine_int8 *int8 = engine_int8(engine);
+    assert_int_equal(int8->of, ALL);
+    assert_int_equal(int8->total, ALL);
+    assert_true(int8->lm_head);
+    assert_true(int8->mean_error > 0 && int8->mean_error <= 0.01 && int8->worst_error <= 0.1);
+    assert_true(engine_weight_bytes(engine) < engine_weight_bytes(plain) / 2);
+    engine_close(engine);
+    engine_close(plain);
+
+    sharpen(model, 4);
+    engine = open_int8(model, PRECISION_INT8, "");
+    int8 = engine_int8(engine);
+    assert_true(int8->total > 0 && int8->total < ALL);
+    assert_true(int8->mean_error > 0 && int8->mean_error <= 0.01 && int8->worst_error <= 0.1);
+    engine_close(engine);
+    spoil(model);
+    engine = open_int8(model, PRECISION_INT8, "");
+    assert_int_equal(engine_int8(engine)->total, 0);
+    engine_close(engine);
+    memory_model_free(model);
+}
+
+TEST(a_language_models_trial_leaves_what_a_later_start_opens)
+{
+    char folder[] = "/tmp/sluice-int8-XXXXXX", command[64];
+    struct model *model = language_model(3);
+    float logits[2][203];
+    uint32_t total[2];
+    char kinds[2][ENGINE_KIND + 1];
+    assert_non_null(mkdtemp(folder));
+    strcpy(model->id, "1");
+    sharpen(model, 4);
+    for (int i = 0; i < 2; i++) {
+        struct engine *engine = open_int8(model, PRECISION_INT8, folder);
+        total[i] = engine_int8(engine)->total;
+        engine_kind(engine, kinds[i]);
+        decode(engine, model, logits[i]);
+        engine_close(engine);
+    }
+    assert_int_equal(total[0], total[1]);
+    assert_string_equal(kinds[0], kinds[1]);
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+    memory_model_free(model);
+}
+
+/* lm_head in int8 and the layers not, and the other way around. */
+TEST(lm_head_is_a_product_of_its_own)
+{
+    struct model *model = language_model(4);
+    bool in_int8[6][ENGINE_PRODUCTS];
+    float logits[2][203], plain[203];
+    struct engine *f32 = open_int8(model, PRECISION_F32, "");
+    decode(f32, model, plain);
+    engine_close(f32);
+    for (int lm_head = 0; lm_head < 2; lm_head++) {
+        struct engine *engine;
+        struct err err = {0};
+        memset(in_int8, !lm_head, sizeof in_int8);
+        const struct engine_int8 choice = {.layers = 6, .in_int8 = in_int8, .lm_head = lm_head};
+        const struct engine_options options = {.precision = PRECISION_INT8, .cache_path = "", .int8 = &choice};
+        assert_int_equal(engine_open_with(&backend_cpu, model, &options, &engine, &err), STATUS_OK);
+        decode(engine, model, logits[lm_head]);
+        engine_close(engine);
+        float off = 0, largest = 0;
+        for (int i = 0; i < 203; i++) {
+            off = fmaxf(off, fabsf(logits[lm_head][i] - plain[i]));
+            largest = fmaxf(largest, fabsf(plain[i]));
+        }
+        if (!(off > 0 && off < 0.1f * largest)) { fail_msg("off by %g of %g", (double)off, (double)largest); }
+    }
+    assert_memory_not_equal(logits[0], logits[1], sizeof logits[0]);
     memory_model_free(model);
 }
 

@@ -15,7 +15,7 @@ struct letters {
     struct engine *engine;
 };
 
-static inline struct letters letters_open(uint64_t seed)
+static inline struct letters letters_open_in(enum precision precision, uint64_t seed)
 {
     struct memory_shape shape = {.vocabulary = LETTERS_WORDS,
                                  .positions = LETTERS_POSITIONS,
@@ -28,13 +28,18 @@ static inline struct letters letters_open(uint64_t seed)
                                  .head_dim = 16};
     static const char *const specials[] = {"<|end|>", "<|start|>", NULL};
     struct letters letters = {memory_model(shape, seed), byte_tokenizer_open(specials), NULL};
-    struct engine_options options = {.backend = "cpu", .precision = PRECISION_F32, .cache_path = ""};
+    struct engine_options options = {.backend = "cpu", .precision = precision, .cache_path = ""};
     struct err err = {0};
     letters.model->tokenizer = letters.tokenizer;
     letters.model->generates = letters.model->tied_head = true;
     letters.model->end_ids[letters.model->end_id_count++] = LETTERS_END;
     if (engine_open(letters.model, &options, &letters.engine, &err) != STATUS_OK) { fail_msg("%s", err.message); }
     return letters;
+}
+
+static inline struct letters letters_open(uint64_t seed)
+{
+    return letters_open_in(PRECISION_F32, seed);
 }
 
 static inline void letters_close(struct letters *letters)
