@@ -84,13 +84,39 @@ static struct token_logit take_likeliest(struct token_logit *heap, uint32_t coun
     return heap[count - 1] = likeliest;
 }
 
-static uint32_t find_likeliest(const float *logits, uint32_t vocabulary)
+/* Logits side by side: a step looks at all the vocabulary for each of its texts. */
+enum { LANES = 4 };
+typedef float floats __attribute__((vector_size(LANES * sizeof(float))));
+typedef int32_t integers __attribute__((vector_size(LANES * sizeof(int32_t))));
+
+/* Finds the likeliest token, of equals the lowest id. Returns false if a logit is not finite: x - x is 0 only if x is.
+ */
+static bool find_likeliest(const float *logits, uint32_t vocabulary, uint32_t *best)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < vocabulary; i++) {
-        if (logits[i] > logits[best]) { best = i; }
+    floats largest = {logits[0], logits[0], logits[0], logits[0]}, spoilt = {0};
+    integers at = {0}, ids = {0, 1, 2, 3};
+    uint32_t i = 0;
+    for (; i + LANES <= vocabulary; i += LANES, ids += LANES) {
+        floats x;
+        memcpy(&x, logits + i, sizeof x);
+        integers larger = x > largest;
+        largest = (floats)(((integers)x & larger) | ((integers)largest & ~larger));
+        at = (ids & larger) | (at & ~larger);
+        spoilt += x - x;
     }
-    return best;
+    float sum = 0;
+    *best = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        uint32_t id = (uint32_t)at[lane];
+        bool likelier = logits[id] > logits[*best] || (logits[id] == logits[*best] && id < *best);
+        *best = likelier ? id : *best;
+        sum += spoilt[lane];
+    }
+    for (; i < vocabulary; i++) {
+        *best = logits[i] > logits[*best] ? i : *best;
+        sum += logits[i] - logits[i];
+    }
+    return sum == 0;
 }
 
 /* The sum of exp((logit - top) / temperature) over all tokens, by their ids. */
@@ -156,15 +182,15 @@ static int32_t draw_from_likeliest(struct sampler *sampler, const struct samplin
 enum status sampler_draw(struct sampler *sampler, const struct sampling *sampling, float *logits, const int32_t *ids,
                          uint32_t count, int32_t *id, struct err *err)
 {
-    for (uint32_t i = 0; i < sampler->vocabulary; i++) {
-        if (!isfinite(logits[i])) {
-            return err_set(err, STATUS_NON_FINITE, "the logit of token %u at position %u is not finite", i, count);
-        }
+    uint32_t best, bad = 0;
+    if (!find_likeliest(logits, sampler->vocabulary, &best)) {
+        while (isfinite(logits[bad])) { bad++; }
+        return err_set(err, STATUS_NON_FINITE, "the logit of token %u at position %u is not finite", bad, count);
     }
     if (sampling->repetition_penalty > 0 && sampling->repetition_penalty != 1) {
         penalize_repetition(sampler, sampling->repetition_penalty, logits, ids, count);
+        find_likeliest(logits, sampler->vocabulary, &best);
     }
-    uint32_t best = find_likeliest(logits, sampler->vocabulary);
     bool chooses = sampling->top_k > 0 || (sampling->top_p > 0 && sampling->top_p < 1) || sampling->min_p > 0;
     double share = draw_share(sampling->seed, count);
     if (sampling->temperature <= 0) {
@@ -179,7 +205,9 @@ enum status sampler_draw(struct sampler *sampler, const struct sampling *samplin
 
 float sampler_logprobs(struct sampler *sampler, const float *logits, int32_t id, uint32_t most, struct token_logit *top)
 {
-    float best = logits[find_likeliest(logits, sampler->vocabulary)];
+    uint32_t likeliest;
+    find_likeliest(logits, sampler->vocabulary, &likeliest);
+    float best = logits[likeliest];
     double whole = best + log(sum_weights(logits, sampler->vocabulary, best, 1));
     if (most > 0) { fill_heap(sampler, logits); }
     for (uint32_t i = 0; i < most; i++) {

@@ -62,6 +62,13 @@ TEST(temperature_0_takes_the_likeliest_and_the_lowest_of_equals)
     assert_int_equal(draw_at(sampler, &greedy, logits, 3), 0);
     logits[20] = logits[9] = logits[30] = 2;
     assert_int_equal(draw_at(sampler, &greedy, logits, 3), 9);
+    for (int i = 0; i < WORDS; i++) {
+        for (int j = 0; j < WORDS; j++) {
+            for (int word = 0; word < WORDS; word++) { logits[word] = -1 - (float)(word * 7 % WORDS); }
+            logits[i] = logits[j] = 2;
+            assert_int_equal(draw_at(sampler, &greedy, logits, 3), i < j ? i : j);
+        }
+    }
     sampler_close(sampler);
 }
 
@@ -159,12 +166,19 @@ TEST(the_penalty_counts_an_id_once)
 
 TEST(a_logit_that_is_no_number_is_an_error)
 {
-    struct sampler *sampler = open_sampler(3);
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    struct sampler *sampler = open_sampler(WORDS);
     struct sampling sampling = {0};
-    float logits[3] = {0, NAN, 1};
     int32_t id;
     struct err err;
-    assert_int_equal(sampler_draw(sampler, &sampling, logits, NULL, 0, &id, &err), STATUS_NON_FINITE);
+    for (int i = 0; i < 3 * WORDS; i++) {
+        float logits[WORDS] = {1, 0, 3};
+        char says[80];
+        logits[i / 3] = bad[i % 3];
+        snprintf(says, sizeof says, "the logit of token %d at position 5 is not finite", i / 3);
+        assert_int_equal(sampler_draw(sampler, &sampling, logits, NULL, 5, &id, &err), STATUS_NON_FINITE);
+        assert_string_equal(err.message, says);
+    }
     sampler_close(sampler);
 }
 
