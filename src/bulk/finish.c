@@ -362,9 +362,9 @@ enum status job_finish_rows(struct job *job, bool *worked, struct err *err)
     }
     if (has_blocks_out(job)) { return STATUS_OK; }
     *worked = true;
-    job->at.documents = window->end_documents;
+    job->at.documents = window->end.documents;
     job->at.rows = window->rows[window->row_count - 1].number + 1;
-    job->at.digest = window->end_digest;
+    job->at.digest = window->end.digest;
     job->at.tokens = job->progress.tokens;
     TRY(job_put_checkpoint(job, err));
     lookahead_reset(window);

@@ -1,8 +1,8 @@
 /* A bulk job: files of texts in, files of vectors out. One thread drives the whole pipeline:
  *
- *     source ► doc batches ► (prep threads) ► window ► executor ► blocks ► (writer) ► store, append files ► checkpoint
+ *     (read) ► doc batches ► (prep threads) ► window ► executor ► blocks ► (writer) ► store, append files ► checkpoint
  *
- * bulk/loop.c is the loop, bulk/finish.c gives rows out, bulk/resume.c resumes an earlier run.
+ * bulk/loop.c is the loop, bulk/read.c reads, bulk/finish.c gives rows out, bulk/resume.c resumes an earlier run.
  * An interruption at any moment loses nothing, and nothing durable is computed twice: see bulk/journal.h. Memory does
  * not grow with the input; the table of known texts (bulk/dedup.h) is bounded. */
 #ifndef BULK_JOB_H
@@ -78,8 +78,8 @@ struct job_result {
 MUST_CHECK enum status job_run(const struct job_options *options, struct job_result *result, struct err *err);
 
 /* Cuts the lines and the failures of a job that will not go on back to its last checkpoint, after which one may have
- * records that the other lacks; does nothing where no job has begun, or it is finished. Errors: STATUS_BAD_INPUT (a file
- * is shorter than that), those of the journal and the files. */
+ * records that the other lacks; does nothing where no job has begun, or it is finished. Errors: STATUS_BAD_INPUT (a
+ * file is shorter than that), those of the journal and the files. */
 MUST_CHECK enum status job_cut(const struct output *output, struct err *err);
 
 #endif

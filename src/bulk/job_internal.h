@@ -1,5 +1,5 @@
 /* The state of a running job, and how it resumes an earlier run. Private to loop.c,
- * finish.c, commit.c, resume.c, retry.c, failures.c and digest.c; resumable.c removes files with it. */
+ * read.c, finish.c, commit.c, resume.c, retry.c, failures.c and digest.c; resumable.c removes files with it. */
 #ifndef BULK_JOB_INTERNAL_H
 #define BULK_JOB_INTERNAL_H
 
@@ -14,9 +14,8 @@
 #include "bulk/output/files.h"
 #include "bulk/output/store.h"
 
-/* The bounds of a window: bytes of its texts, and of its vectors; documents or rows per step; the time between reports
- * of progress. */
-enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256, REPORT_MS = 100 };
+/* The bounds of a window: bytes of its texts, and of its vectors; the time between reports of progress. */
+enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, REPORT_MS = 100 };
 
 /* The files that only grow, in the order of a checkpoint. */
 enum append_number {
@@ -43,6 +42,7 @@ _Static_assert(sizeof(struct chunk_place) == PAIR_BYTES && sizeof(struct fingerp
 
 struct commit;
 struct finish;
+struct reading;
 struct retry;
 
 /* Pieces of a batch that was too large, or that a queue asked to halve: they wait to be computed in smaller batches. */
@@ -55,6 +55,7 @@ struct resubmit {
 /* A job while it runs. */
 struct job {
     const struct job_options *options;
+    struct reading *reading; /* NULL: no thread reads, and the source is the job's thread's */
     struct source *source;
     struct thread_pool *prep;
     struct preparer preparer; /* as in the options, with this job's seed */
@@ -68,7 +69,6 @@ struct job {
     /* Windows take turns; these count how many have passed a stage: read >= planned >= submitted >= finished. */
     struct lookahead windows[WINDOWS];
     uint64_t read, planned, submitted, finished;
-    struct doc_batch *open_docs; /* being filled */
     struct bulk_batch *batches, **free_batches;
     uint32_t batch_count, free_count;
     uint32_t batch_tokens;      /* bound of a batch; lower once memory ran out */
@@ -108,10 +108,23 @@ struct job {
 /* Refuses an input that is one of the files of the output, whatever its name. Errors: those of source_refuse. */
 MUST_CHECK enum status job_check_output(const struct job_options *options, struct err *err);
 
-/* The thread of job_run calls all of these. An error ends the job; complete rows are kept. */
+/* The thread of job_run calls all of these, unless they name another. An error ends the job; complete rows are kept. */
 
 /* Resumes an earlier run: its journal, its files, and the input up to the checkpoint. */
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
+
+/* --- Reading ahead: read.c --- */
+
+/* Starts the thread that reads. Until job_read_close, the source, the digest, the document `ahead` and the comparison
+ * of a retry are that thread's. Errors: STATUS_NO_MEMORY, those of thread_pool_open. */
+MUST_CHECK enum status job_read_open(struct job *job, struct err *err);
+
+/* Takes the next batch of documents, in order; NULL: none has been read yet. Never waits; the thread writes the job's
+ * wake_fd. A batch may be empty. Owns: the caller frees it. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status job_read_take(struct job *job, struct doc_batch **out, struct err *err);
+
+/* Ends the thread, even one that waits for its input, and drops what was read and not taken. */
+void job_read_close(struct job *job);
 
 /* --- Giving out rows: finish.c --- */
 
@@ -199,12 +212,16 @@ MUST_CHECK enum status job_retry_open(struct job *job, struct err *err);
 /* Closes the files; without job_retry_end the old files stay as they are. */
 void job_retry_close(struct job *job);
 
-/* True if all documents of the finished job were read; false without a retry. */
-bool job_retry_at_end(const struct job *job);
+/* True if all documents of the finished job are among the first `documents`; false without a retry. Thread: any. */
+bool job_retry_at_end(const struct job *job, uint64_t documents);
 
-/* With a retry only: finds out whether to compute the document, and which rows its chunks have; adds it to the digests.
- */
-MUST_CHECK enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err);
+/* With a retry only: finds out whether to compute the document, and which rows its chunks have, which it appends to
+ * `listed`; adds it to the digests. Thread: the one that reads. */
+MUST_CHECK enum status job_retry_wants(struct job *job, struct document *document, struct buffer *listed, bool *wanted,
+                                       struct err *err);
+
+/* Takes over the list of a batch, for job_retry_row. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status job_retry_list(struct job *job, const struct buffer *listed, struct err *err);
 
 /* Takes the rows of wanted documents in order, and keeps those that did not fail. Errors: STATUS_BAD_INPUT when a
  * document has more chunks than rows. */

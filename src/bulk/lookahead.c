@@ -215,6 +215,7 @@ void doc_batch_free(struct doc_batch *docs)
     if (!docs) { return; }
     buffer_free(&docs->bytes);
     buffer_free(&docs->ids);
+    buffer_free(&docs->listed);
     free(docs->pieces);
     free(docs);
 }

@@ -48,8 +48,16 @@ struct piece {
     enum row_code code; /* set by the executor if this piece failed */
 };
 
-/* A few hundred documents on their way from the reader to the executor, with their bytes, pieces and token ids, which
- * it owns. One prep thread works on it at a time. */
+/* A place in the input: everything before it was read. */
+struct input_place {
+    uint64_t documents;
+    uint64_t duplicate_ids; /* see source_duplicates */
+    double share;           /* see source_share */
+    struct hash digest;     /* of the documents */
+};
+
+/* A few hundred documents on their way from the input to the executor, with their bytes, pieces and token ids, which it
+ * owns. One thread works on it at a time: first the one that reads, then a prep thread. */
 struct doc_batch {
     struct doc_batch *next;   /* in its window */
     struct lookahead *window; /* the window that it belongs to */
@@ -59,6 +67,12 @@ struct doc_batch {
     const char *file;    /* the copy of the latest file name */
 
     const struct preparer *preparer;
+
+    /* Set by the thread that reads: see bulk/read.c. */
+    struct input_place end; /* after these documents */
+    bool closes;            /* the window ends with them */
+    bool ends;              /* the input does, too; `status` and `err` say why */
+    struct buffer listed;   /* in a retry: struct listed, the failed chunks to compute again */
 
     /* Set by doc_batch_prepare. */
     uint32_t first_piece[DOC_BATCH_MAX + 1]; /* the pieces of document d are first_piece[d] .. first_piece[d + 1] */
@@ -127,10 +141,8 @@ struct weighed {
 /* A window of the look-ahead. Zero-initialise for an empty one. */
 struct lookahead {
     struct doc_batch *first, *last;
-    uint32_t documents;
-    size_t bytes;      /* bytes of texts */
-    uint64_t pieces;   /* an estimate */
-    unsigned docs_out; /* batches at the prep threads */
+    struct input_place end; /* after the last batch */
+    unsigned docs_out;      /* batches at the prep threads */
     bool planned;
 
     struct output_row *rows; /* [row_count] */
@@ -143,11 +155,6 @@ struct lookahead {
     uint32_t finished; /* rows that are finished */
     float *vectors;    /* [row_count, dim] */
     size_t vectors_room;
-
-    /* The state at the end of the window. */
-    uint64_t end_documents;
-    double end_share; /* of the input; negative: unknown */
-    struct hash end_digest;
 };
 
 /* Appends a batch. */

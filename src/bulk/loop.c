@@ -1,11 +1,9 @@
 /* The loop of a job. Each stage does a little and says whether it did; when none did, the loop waits for a compute or
  * prep thread. So compute threads never wait for reading, sorting, writing or formatting. */
-#include "base/float_text.h"
 #include "base/half.h"
 #include "bulk/job.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "bulk/digest.h"
 #include "bulk/failures.h"
 #include "bulk/job_internal.h"
@@ -31,7 +28,7 @@ void job_report(struct job *job, bool must)
         return;
     }
     job->reported_ns = now_ns;
-    job->progress.duplicate_ids = source_duplicates(job->source);
+    if (!job->reading) { job->progress.duplicate_ids = source_duplicates(job->source); }
     job->progress.left_s = -1;
     if (job->progress.phase == JOB_CHECKING) {
         job->progress.share = source_share(job->source);
@@ -44,7 +41,7 @@ void job_report(struct job *job, bool must)
     job->options->report(job->options->context, &job->progress);
 }
 
-/* --- Reading: this thread fills a doc batch, a prep thread prepares it, and then it waits in its window. --- */
+/* --- Reading: read.c fills doc batches, a prep thread prepares each, and then it waits in its window. --- */
 
 enum { DOC_BATCHES_OUT_MAX = 1024 };
 
@@ -54,128 +51,43 @@ static void prepare_docs(void *context, void *item)
     doc_batch_prepare(item);
 }
 
-static struct lookahead *reading_window(struct job *job)
+/* Puts documents that were read into their window. */
+static enum status place_docs(struct job *job, struct doc_batch *docs, struct err *err)
 {
-    return &job->windows[job->read % WINDOWS];
-}
-
-static void send_docs(struct job *job)
-{
-    struct doc_batch *docs = job->open_docs;
-    if (!docs) { return; }
-    job->open_docs = NULL;
-    docs->window = reading_window(job);
-    docs->window->docs_out++;
-    lookahead_push(docs->window, docs);
-    thread_pool_put(job->prep, docs);
-}
-
-static enum status add_document(struct job *job, const struct document *document, struct err *err)
-{
-    for (bool added = false; !added;) {
-        if (!job->open_docs) {
-            job->open_docs = doc_batch_new(&job->preparer);
-            if (!job->open_docs) { return err_set(err, STATUS_NO_MEMORY, "no memory to read texts"); }
-        }
-        TRY(doc_batch_add(job->open_docs, document, &added, err));
-        if (!added) { send_docs(job); }
+    struct lookahead *window = &job->windows[job->read % WINDOWS];
+    bool closes = docs->closes;
+    window->end = docs->end;
+    job->progress.documents = docs->end.documents;
+    job->progress.duplicate_ids = docs->end.duplicate_ids;
+    if (docs->ends) { /* documents that were read before are still finished */
+        job->ended = true;
+        job->ending = docs->status;
+        job->ending_err = docs->err;
+        docs->status = STATUS_OK;
     }
-    reading_window(job)->documents++;
-    const struct chunking *chunking = &job->options->preparer.chunking;
-    reading_window(job)->pieces += document->texts > 0 ? document->texts : 1;
-    if (chunking->tokens > 0) { /* rather too high: a token has two bytes or more */
-        reading_window(job)->pieces += document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
+    enum status status = job_retry_list(job, &docs->listed, err);
+    if (docs->count == 0) {
+        doc_batch_free(docs);
+    } else {
+        docs->window = window;
+        window->docs_out++;
+        lookahead_push(window, docs);
+        thread_pool_put(job->prep, docs);
     }
-    reading_window(job)->bytes += document->text_bytes + document->id_bytes + document->kept_bytes;
-    return STATUS_OK;
-}
-
-/* Ends the input for this run; documents that were already read are still finished. */
-static void end_with(struct job *job, enum status status, const struct err *err)
-{
-    job->ended = true;
-    job->ending = status;
-    if (status != STATUS_OK) { job->ending_err = *err; }
-}
-
-static bool is_fatal(struct job *job, const struct document *document)
-{
-    struct err err;
-    if (document->code == ROW_OK || !job->options->strict) { return false; }
-    end_with(job,
-             err_set(&err, STATUS_BAD_INPUT, "%s line %llu: %.*s", job_file_of(document),
-                     (unsigned long long)document->line, (int)document->message_bytes, document->message),
-             &err);
-    return true;
-}
-
-static bool is_full(struct job *job)
-{
-    const struct lookahead *window = reading_window(job);
-    uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job_row_floats(job) * sizeof(float));
-    if (job->options->look_ahead < pieces) { pieces = job->options->look_ahead; }
-    return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES ||
-           window->pieces >= pieces;
-}
-
-/* Called when the window is full, or the input has ended. */
-static enum status close_window(struct job *job, struct err *err)
-{
-    struct lookahead *window = reading_window(job);
-    bool first = job->read == 0 && job->at.documents == 0 && !job->retry;
-    if (first && job->ending == STATUS_OK) { TRY(source_check_fields(job->source, err)); }
-    send_docs(job);
-    window->end_documents = job->progress.documents;
-    window->end_share = source_share(job->source);
-    window->end_digest = job_digest_now(job);
-    if (window->documents > 0) { job->read++; }
-    return STATUS_OK;
-}
-
-static enum status take_document(struct job *job, struct document *document, struct err *err)
-{
-    bool wanted = true;
-    document->fingerprint = job_fingerprint(document);
-    if (job->retry) { TRY(job_retry_wants(job, document, &wanted, err)); }
-    if (wanted && is_fatal(job, document)) { return STATUS_OK; }
-    if (wanted) { TRY(add_document(job, document, err)); }
-    if (!job->retry) { job_digest_add(job->digest, document); }
-    job->progress.documents++;
-    return STATUS_OK;
-}
-
-static enum status next_document(struct job *job, struct document *out, bool *more, struct err *err)
-{
-    *more = false;
-    if (job_retry_at_end(job)) { return STATUS_OK; }
-    if (job->grown) {
-        job->grown = false;
-        *more = true;
-        *out = job->ahead;
-        return STATUS_OK;
-    }
-    return source_next(job->source, out, more, err);
+    job->read += closes && window->first;
+    return status;
 }
 
 static enum status read_documents(struct job *job, bool *worked, struct err *err)
 {
-    if (job->ended || job->stopping || job->read - job->finished >= WINDOWS ||
-        thread_pool_out(job->prep) + 2 >= DOC_BATCHES_OUT_MAX) {
-        return STATUS_OK;
+    while (!job->ended && !job->stopping && job->read - job->finished < WINDOWS &&
+           thread_pool_out(job->prep) < DOC_BATCHES_OUT_MAX) {
+        struct doc_batch *docs;
+        TRY(job_read_take(job, &docs, err));
+        if (!docs) { break; }
+        *worked = true;
+        TRY(place_docs(job, docs, err));
     }
-    *worked = true;
-    for (int i = 0; i < STEP && !job->ended && !is_full(job); i++) {
-        struct document document;
-        bool more = false;
-        struct err why = {0};
-        enum status status = next_document(job, &document, &more, &why);
-        if (status != STATUS_OK || !more) {
-            end_with(job, status, &why);
-        } else {
-            TRY(take_document(job, &document, err));
-        }
-    }
-    if (job->ended || is_full(job)) { return close_window(job, err); }
     return STATUS_OK;
 }
 
@@ -248,7 +160,7 @@ static void plan_work(struct job *job, const struct lookahead *window)
             known += piece_weight(&row->pieces[p]);
         }
     }
-    estimate_plan(&job->estimate, window->end_share, lookahead_weight(window, 0, window->order_count), known,
+    estimate_plan(&job->estimate, window->end.share, lookahead_weight(window, 0, window->order_count), known,
                   clock_now_ns());
 }
 
@@ -506,7 +418,6 @@ static void close_job(struct job *job)
     dedup_close(job->dedup);
     for (int i = 0; i < APPEND_FILES; i++) { append_file_close(&job->files[i]); }
     for (int i = 0; i < WINDOWS; i++) { lookahead_free(&job->windows[i]); }
-    doc_batch_free(job->open_docs);
     XXH3_freeState(job->digest);
     buffer_free(&job->recent);
     buffer_free(&job->terms);
@@ -530,6 +441,7 @@ static enum status run_stages(struct job *job, struct err *err)
     job->progress.phase = JOB_COMPUTING;
     estimate_begin(&job->estimate, source_share(job->source));
     job->begun_ns = clock_now_ns();
+    TRY(job_read_open(job, err));
     while (!job->ended || job->finished < job->read) {
         bool worked = false;
         job->stopping = job->stopping || (job->options->stop && *job->options->stop != 0);
@@ -588,6 +500,7 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
     /* In a folder the input may be files that this job has just made. */
     enum status status = job->options->source.glob ? job_check_output(job->options, err) : STATUS_OK;
     if (status == STATUS_OK) { status = run_stages(job, err); }
+    job_read_close(job);
     if (status != STATUS_OK) { drain_executor(job); }
     bool stopped = job->stopping || (job->options->stop && *job->options->stop != 0);
     if (status == STATUS_OK && !stopped && job->ending != STATUS_OK) {

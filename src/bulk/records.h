@@ -16,8 +16,7 @@ struct record_result {
     uint32_t failed;
 };
 
-/* How lines become texts, and vectors lines. Thread: that of job_run for `read`; another one, always
- * the same, for `write`. */
+/* How lines become texts, and vectors lines. Thread: one at a time for `read`, and another one for `write`. */
 struct records {
     void *context;
     /* Sets a document's text, texts, id and kept, or its code and message. `bytes` is the line, or NULL if it was

@@ -168,7 +168,7 @@ static enum status reread_input(struct job *job, struct comparison *with, uint64
         if (!more) { break; }
         TRY(comparison_reread(job, with, &document, err));
         job->progress.documents++;
-        if (job->progress.documents % STEP == 0) { job_report(job, false); }
+        if (job->progress.documents % 256 == 0) { job_report(job, false); }
         if (job->options->stop && *job->options->stop != 0) { return STATUS_OK; }
     }
     bool same = job->changed > 0 || hash_equal(job_digest_now(job), digest);

@@ -150,12 +150,13 @@ void job_retry_close(struct job *job)
     free(retry);
 }
 
-bool job_retry_at_end(const struct job *job)
+bool job_retry_at_end(const struct job *job, uint64_t documents)
 {
-    return job->retry && job->progress.documents == job->retry->before.documents;
+    return job->retry && documents == job->retry->before.documents;
 }
 
-enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err)
+enum status job_retry_wants(struct job *job, struct document *document, struct buffer *listed, bool *wanted,
+                            struct err *err)
 {
     struct retry *retry = job->retry;
     struct failure_list *list = &retry->with.list;
@@ -168,10 +169,17 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
     job_digest_add(retry->digest, document);
     document->first_row = list->next.row - list->next.chunk;
     while (document->number == list->next.document) {
-        if (job_has_chunks(job)) { buffer_append(&retry->wanted, &list->next, sizeof list->next); }
+        if (job_has_chunks(job)) { buffer_append(listed, &list->next, sizeof list->next); }
         TRY(failure_list_next(job, list, err));
     }
-    return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
+    return buffer_ok(listed) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
+}
+
+enum status job_retry_list(struct job *job, const struct buffer *listed, struct err *err)
+{
+    if (listed->length == 0) { return STATUS_OK; }
+    buffer_append(&job->retry->wanted, listed->data, listed->length);
+    return buffer_ok(&job->retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
 }
 
 /* The next listed row to retry, or NULL. */

@@ -194,6 +194,38 @@ class GoingOn(BulkCase):
         self.job(source, "--output", self.path("w.npy"))
         self.assertEqual(self.content(self.output), self.content(self.path("w.npy")))
 
+    def start_on_pipe(self, *flags, binary=BINARY, environment=None):
+        """A job whose input stays open: whole windows, which hold more than the bytes that show its kind, and half of one."""
+        child = process.start([binary, "embed", "--model", self.make_model(), "--precision", "f32", "-", "--output", self.output,
+                               "--look-ahead", "50", *flags], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=process.clean_environment(environment))
+        child.stdin.write("".join(text + "\n" for text in self.batch[:201]).encode())
+        child.stdin.flush()
+        return child
+
+    def end_on_pipe(self, child):
+        """Its exit code and messages; the input is closed only then."""
+        code = child.wait(60)
+        with child.stdin, child.stderr:
+            return code, child.stderr.read().decode()
+
+    def test_ctrl_c_while_the_input_waits(self):
+        child = self.start_on_pipe()
+        self.wait_until(lambda: os.path.exists(self.output) and os.stat(self.output).st_size >= 200 * 64 * 4, "200 vectors")
+        child.send_signal(signal.SIGINT)
+        code, said = self.end_on_pipe(child)
+        self.assertEqual(code, TEMPFAIL, said)
+        self.assertIn("rerunning the command resumes", said)
+        self.job("-", "--output", self.output, "--look-ahead", "50", input="".join(text + "\n" for text in self.batch).encode())
+        self.expect(self.output, self.batch)
+
+    def test_an_error_while_the_input_waits(self):
+        self.batch[2] = WORD
+        child = self.start_on_pipe("--strict", binary=FAULTY, environment=self.faulty_engine(f"nan:{{{WORD}}}"))
+        code, said = self.end_on_pipe(child)
+        self.assertEqual(code, DATAERR, said)
+        self.assertRegex(said, r"standard input line \d+: its vector is not finite")
+
     def test_one_process_at_a_time(self):
         reader, writer = os.pipe()
         child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", "-", "--output", self.output],

@@ -602,6 +602,12 @@ enum status source_open(const struct source_options *options, struct source **ou
     return STATUS_OK;
 }
 
+void source_watch(struct source *source, const volatile sig_atomic_t *stop)
+{
+    source->options.stop = stop;
+    if (source->reader.stream) { stream_watch(source->reader.stream, stop); }
+}
+
 size_t source_record_bytes(const struct source_options *options)
 {
     enum { FACTOR = 8, EXTRA = 1 << 16 };

@@ -59,6 +59,9 @@ struct file_id {
 MUST_CHECK enum status source_refuse(const struct source_options *options, const struct file_id *files, size_t count,
                                      struct err *err);
 
+/* Replaces the flag of the options. */
+void source_watch(struct source *source, const volatile sig_atomic_t *stop);
+
 /* Closes the open file and frees the source. NULL is allowed. */
 void source_close(struct source *source);
 

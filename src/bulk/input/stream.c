@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 #include "base/utf8.h"
 
-enum { RAW_BYTES = 1 << 17, MAGIC_BYTES = 4 };
+enum { RAW_BYTES = 1 << 17, MAGIC_BYTES = 4, LOOK_MS = 100 };
 
 struct stream {
     int fd;
@@ -28,6 +29,17 @@ struct stream {
     ZSTD_DStream *zstd;
 };
 
+/* Waits until there is something to read; false once it was stopped. */
+static bool wait_readable(const struct stream *stream)
+{
+    struct pollfd input = {.fd = stream->fd, .events = POLLIN};
+    while (__atomic_load_n(stream->stop, __ATOMIC_RELAXED) == 0) {
+        int ready = poll(&input, 1, LOOK_MS);
+        if (ready > 0 || (ready < 0 && errno != EINTR)) { return true; } /* an error is told by the read */
+    }
+    return false;
+}
+
 /* Reads more into `raw`. */
 static enum status fill_raw(struct stream *stream, struct err *err)
 {
@@ -38,9 +50,11 @@ static enum status fill_raw(struct stream *stream, struct err *err)
     }
     ssize_t got;
     do {
+        if (stream->stop && !wait_readable(stream)) {
+            return err_set(err, STATUS_UNAVAILABLE, "reading %s was stopped", stream->name);
+        }
         got = read(stream->fd, stream->raw + stream->raw_end, RAW_BYTES - stream->raw_end);
-    } while (got < 0 && errno == EINTR && (!stream->stop || *stream->stop == 0));
-    if (got < 0 && errno == EINTR) { return err_set(err, STATUS_UNAVAILABLE, "reading %s was stopped", stream->name); }
+    } while (got < 0 && errno == EINTR);
     if (got < 0) { return err_set_errno(err, "cannot read %s", stream->name); }
     stream->raw_end += (size_t)got;
     stream->raw_read += (size_t)got;
@@ -146,6 +160,11 @@ void stream_close(struct stream *stream)
     ZSTD_freeDStream(stream->zstd);
     if (stream->fd > STDIN_FILENO) { close(stream->fd); }
     free(stream);
+}
+
+void stream_watch(struct stream *stream, const volatile sig_atomic_t *stop)
+{
+    stream->stop = stop;
 }
 
 const char *stream_name(const struct stream *stream)

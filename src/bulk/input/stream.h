@@ -13,14 +13,17 @@
 
 struct stream;
 
-/* Opens a file, or standard input for "-". Once `*stop` is not 0, a read that a signal interrupts is not resumed; NULL:
- * always resumed. Owns: the caller ends it with stream_close; `path` must outlive it.
- * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. */
+/* Opens a file, or standard input for "-". Reads end once `*stop` is not 0, within a tenth of a second; a signal
+ * handler or another thread (__atomic_store_n) may set it. NULL: nothing ends them. Owns: the caller ends it with
+ * stream_close; `path` must outlive it. Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status stream_open(const char *path, const volatile sig_atomic_t *stop, struct stream **out,
                                    struct err *err);
 
 /* Closes the file and frees the stream. NULL is allowed. */
 void stream_close(struct stream *stream);
+
+/* Replaces that flag. */
+void stream_watch(struct stream *stream, const volatile sig_atomic_t *stop);
 
 /* Its name in messages: the path, or "standard input". */
 const char *stream_name(const struct stream *stream);

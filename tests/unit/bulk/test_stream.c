@@ -2,6 +2,8 @@
  * bound. */
 #include "harness.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -139,6 +141,37 @@ TEST(lines_have_a_bound)
     assert_null(record.bytes);
     reader_close(&reader);
     unlink(path);
+}
+
+static void *set_flag(void *context)
+{
+    __atomic_store_n((sig_atomic_t *)context, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* A read of a pipe to which nobody writes ends once another thread sets the flag. */
+TEST(a_read_that_waits_can_be_stopped)
+{
+    sig_atomic_t never = 0, stop = 0;
+    int ends[2];
+    char name[32], to[8];
+    size_t got;
+    pthread_t thread;
+    struct stream *stream;
+    struct err err;
+    assert_int_equal(pipe(ends), 0);
+    snprintf(name, sizeof name, "/dev/fd/%d", ends[0]);
+    assert_int_equal(stream_open(name, &never, &stream, &err), STATUS_OK);
+    assert_int_equal(write(ends[1], "begun", 5), 5);
+    assert_int_equal(stream_read(stream, to, sizeof to, &got, &err), STATUS_OK);
+    assert_int_equal(got, 5);
+    stream_watch(stream, &stop);
+    assert_int_equal(pthread_create(&thread, NULL, set_flag, &stop), 0);
+    assert_int_equal(stream_read(stream, to, sizeof to, &got, &err), STATUS_UNAVAILABLE);
+    pthread_join(thread, NULL);
+    stream_close(stream);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 /* A line of 64 MB is skipped with the memory of one piece. */
