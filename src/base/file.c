@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -183,4 +184,15 @@ enum status cache_write(const char *directory, const char *name, const struct bu
     TRY(make_directory(directory, err));
     TRY(file_path(directory, name, path, err));
     return file_replace(path, bytes->data, bytes->length, err);
+}
+
+enum status cache_open(const char *directory, const char *name, int *fd, struct err *err)
+{
+    char path[FILE_PATH_BYTES];
+    *fd = -1;
+    TRY(make_directory(directory, err));
+    TRY(file_path(directory, name, path, err));
+    TRY(file_make(path, O_RDWR, fd, err));
+    while (flock(*fd, LOCK_EX) != 0 && errno == EINTR) {}
+    return STATUS_OK;
 }

@@ -50,8 +50,8 @@ MUST_CHECK enum status file_make_folder(const char *path, struct err *err);
 MUST_CHECK enum status file_sync_folder(const char *path, struct err *err);
 
 /* Replaces the file at `path` with one of these bytes, as PATH.new until it is whole; both it and its name survive a
- * power cut. The caller alone writes this file. Errors: what errno says, STATUS_BAD_INPUT (a link); STATUS_NO_MEMORY when
- * `text` is broken. */
+ * power cut. The caller alone writes this file. Errors: what errno says, STATUS_BAD_INPUT (a link); STATUS_NO_MEMORY
+ * when `text` is broken. */
 MUST_CHECK enum status file_write_durably(const char *path, const struct buffer *text, struct err *err);
 
 /* The cache directory: measurements of a machine, in small files. Any of them may be missing, damaged or another
@@ -65,5 +65,11 @@ void cache_directory(const char *chosen, char *out);
  * Errors: what errno says; STATUS_NO_MEMORY when `bytes` is broken. */
 MUST_CHECK enum status cache_write(const char *directory, const char *name, const struct buffer *bytes,
                                    struct err *err);
+
+/* Opens a file there to read and write it, and creates it and the directory if they are missing. Waits while it is open
+ * in this way elsewhere, in another process or thread; on a file system without locks it does not wait. Owns: the
+ * caller closes `*fd`, which is -1 after an error. Errors: those of file_make; STATUS_BAD_INPUT (the path is too long).
+ */
+MUST_CHECK enum status cache_open(const char *directory, const char *name, int *fd, struct err *err);
 
 #endif

@@ -1,20 +1,16 @@
 #include "engine/auto_precision.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include <xxhash.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "engine/backend.h"
 #include "engine/engine.h"
+#include "engine/kept.h"
 
-enum { ROWS = 2, ROW_TOKENS = 64, WORDS = 256, RUNS = 3, TEXT_BYTES = 512, NAME_BYTES = 40 };
+enum { ROWS = 2, ROW_TOKENS = 64, WORDS = 256, RUNS = 3, TEXT_BYTES = 512 };
 
 /* The two that are compared, each with its engine. */
 enum { F32, BF16, RIVALS };
@@ -100,37 +96,17 @@ static void print_head(const struct engine *engine, const struct model *model, c
              engine_device(engine), backend_print_layer(model, layer));
 }
 
-static void name_file(const char *head, char out[NAME_BYTES])
+static bool parse_times(const char *text, struct rival rivals[RIVALS])
 {
-    snprintf(out, NAME_BYTES, "precision-%016" PRIx64 ".txt", (uint64_t)XXH64(head, strlen(head), 0));
+    return sscanf(text, "f32 %lf bf16 %lf", &rivals[F32].ns, &rivals[BF16].ns) == RIVALS && rivals[F32].ns >= 1 &&
+           rivals[BF16].ns >= 1;
 }
 
-/* False if the file is missing or damaged: the times are then measured again, and the file is replaced. */
-static bool read_times(const char *directory, const char *head, struct rival rivals[RIVALS])
+static void keep_times(struct kept *kept, const struct rival rivals[RIVALS])
 {
-    char name[NAME_BYTES];
     struct buffer text = {0};
-    name_file(head, name);
-    size_t length = strlen(head);
-    bool known = directory[0] != '\0' && file_read_in(directory, name, 2 * TEXT_BYTES, &text, NULL) == STATUS_OK &&
-                 text.length > length && memcmp(text.data, head, length) == 0 &&
-                 sscanf(text.data + length, "f32 %lf bf16 %lf", &rivals[F32].ns, &rivals[BF16].ns) == RIVALS &&
-                 rivals[F32].ns >= 1 && rivals[BF16].ns >= 1;
-    buffer_free(&text);
-    return known;
-}
-
-static void keep_times(const char *directory, const char *head, const struct rival rivals[RIVALS])
-{
-    char name[NAME_BYTES];
-    struct buffer text = {0};
-    struct err err = {0};
-    if (directory[0] == '\0') { return; }
-    name_file(head, name);
-    buffer_format(&text, "%sf32 %.0f bf16 %.0f\n", head, rivals[F32].ns, rivals[BF16].ns);
-    if (cache_write(directory, name, &text, &err) != STATUS_OK) {
-        log_warn("calibration_not_kept", log_str("directory", directory), log_str("reason", err.message));
-    }
+    buffer_format(&text, "f32 %.0f bf16 %.0f\n", rivals[F32].ns, rivals[BF16].ns);
+    kept_write(kept, &text);
     buffer_free(&text);
 }
 
@@ -138,12 +114,12 @@ static void keep_times(const char *directory, const char *head, const struct riv
 
 /* Logs the choice at level info only when it was measured just now, so that commands that are started often stay quiet.
  */
-static void log_choice(enum precision chosen, const struct rival rivals[RIVALS], bool kept)
+static void log_choice(enum precision chosen, const struct rival rivals[RIVALS], bool known)
 {
     char because[64];
     double ratio = rivals[BF16].ns / rivals[F32].ns;
     snprintf(because, sizeof because, "bf16 takes %.2f times as long as f32", ratio);
-    if (kept) {
+    if (known) {
         log_debug("precision_chosen", log_str("precision", precision_name(chosen)), log_str("because", because));
     } else {
         log_info("precision_chosen", log_str("precision", precision_name(chosen)), log_str("because", because));
@@ -156,25 +132,25 @@ enum status auto_precision(const struct backend_ops *ops, const struct model *mo
 {
     *out = native;
     if (native != PRECISION_BF16) { return STATUS_OK; }
-    char directory[FILE_PATH_BYTES], head[TEXT_BYTES];
+    char head[TEXT_BYTES];
+    struct kept kept;
     struct rival rivals[RIVALS] = {0};
     struct model sample = sample_of(model);
-    cache_directory(options->cache_path, directory);
     enum status status = open_rival(ops, &sample, options, PRECISION_F32, &rivals[F32], err);
-    bool kept = false;
+    bool known = false;
     if (status == STATUS_OK) {
         print_head(rivals[F32].engine, model, head);
-        kept = read_times(directory, head, rivals);
-    }
-    if (status == STATUS_OK && !kept) {
-        status = open_rival(ops, &sample, options, native, &rivals[BF16], err);
-        if (status == STATUS_OK) { status = run_both(rivals, &sample, err); }
-        if (status == STATUS_OK) { keep_times(directory, head, rivals); }
+        kept_open(&kept, options->cache_path, "precision", head);
+        known = parse_times(kept.text, rivals);
+        if (!known) { status = open_rival(ops, &sample, options, native, &rivals[BF16], err); }
+        if (status == STATUS_OK && !known) { status = run_both(rivals, &sample, err); }
+        if (status == STATUS_OK && !known) { keep_times(&kept, rivals); }
+        kept_close(&kept);
     }
     close_rivals(rivals);
     if (status == STATUS_OK) {
         *out = auto_precision_of(rivals[F32].ns, rivals[BF16].ns);
-        log_choice(*out, rivals, kept);
+        log_choice(*out, rivals, known);
     }
     return status;
 }

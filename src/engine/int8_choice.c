@@ -9,11 +9,11 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "engine/decoder.h"
 #include "engine/encoder.h"
+#include "engine/kept.h"
 
 /* How far the sample's vectors, or a language model's likelihoods, are from those without int8. */
 struct errors {
@@ -34,8 +34,7 @@ enum {
     SPLITS = 12,               /* of units into halves */
     UNITS_MOST = ENGINE_PRODUCTS + 1 + SPLITS,
     PARTS_MOST = 4, /* of a batch, each in a thread of its own */
-    FILE_MAX_BYTES = 1 << 16,
-    NAME_BYTES = 40,
+    HEAD_BYTES = 512,
 };
 
 /* The first ones are plain sentences: a product's price on their 80 tokens is within a fifth of that on all texts. */
@@ -592,12 +591,16 @@ static void count_products(struct engine_int8 *choice)
 
 /* --- what is kept: the choice of a model here, layer by layer --- */
 
-static void print_choice(const struct model *model, const struct engine_int8 *choice, struct buffer *out)
+static void print_head(const struct model *model, char out[HEAD_BYTES])
 {
     char set[64];
-    buffer_format(out, "sluice int8 1\nversion %s\nmodel %s\ninstructions %s\nlayers %" PRIu32 "\n%s", sluice_version,
-                  model->id, engine_instruction_set(set), model->layer_count, model->generates ? "generates\n" : "");
-    if (!choice) { return; }
+    snprintf(out, HEAD_BYTES, "sluice int8 1\nversion %s\nmodel %s\ninstructions %s\nlayers %" PRIu32 "\n%s",
+             sluice_version, model->id, engine_instruction_set(set), model->layer_count,
+             model->generates ? "generates\n" : "");
+}
+
+static void print_choice(const struct model *model, const struct engine_int8 *choice, struct buffer *out)
+{
     buffer_format(out, "mean %.17g worst %.17g\n", choice->mean_error, choice->worst_error);
     for (uint32_t layer = 0; layer < choice->layers; layer++) {
         for (int product = 0; product < ENGINE_PRODUCTS; product++) {
@@ -609,22 +612,14 @@ static void print_choice(const struct model *model, const struct engine_int8 *ch
     if (buffer_ok(out)) { buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0)); }
 }
 
-static void name_file(const struct buffer *head, char out[NAME_BYTES])
-{
-    snprintf(out, NAME_BYTES, "int8-%016" PRIx64 ".txt", (uint64_t)XXH64(head->data, head->length, 0));
-}
-
-/* Reads a choice after its head, and accepts only what print_choice would print. */
-static bool parse_choice(const struct model *model, const struct buffer *text, size_t head, struct engine_int8 *choice)
+/* Accepts only what print_choice would print. */
+static bool parse_choice(const char *text, const struct model *model, struct engine_int8 *choice)
 {
     struct buffer same = {0};
     int used = 0;
-    if (text->length <= head ||
-        sscanf(text->data + head, "mean %lf worst %lf\n%n", &choice->mean_error, &choice->worst_error, &used) != 2) {
-        return false;
-    }
-    const char *at = text->data + head + used, *end = text->data + text->length;
-    if ((uint64_t)(end - at) < (uint64_t)choice->layers * (ENGINE_PRODUCTS + 1) + model->generates) { return false; }
+    if (sscanf(text, "mean %lf worst %lf\n%n", &choice->mean_error, &choice->worst_error, &used) != 2) { return false; }
+    const char *at = text + used;
+    if (strlen(at) < (uint64_t)choice->layers * (ENGINE_PRODUCTS + 1) + model->generates) { return false; }
     for (uint32_t layer = 0; layer < choice->layers; layer++, at += ENGINE_PRODUCTS + 1) {
         for (int product = 0; product < ENGINE_PRODUCTS; product++) {
             choice->in_int8[layer][product] = at[product] == '1';
@@ -632,55 +627,28 @@ static bool parse_choice(const struct model *model, const struct buffer *text, s
     }
     choice->lm_head = model->generates && *at == '1';
     print_choice(model, choice, &same);
-    bool good = buffer_ok(&same) && same.length == text->length && memcmp(same.data, text->data, same.length) == 0;
+    bool good = buffer_ok(&same) && same.length == strlen(text) && memcmp(same.data, text, same.length) == 0;
     buffer_free(&same);
     return good;
 }
 
-/* False if the file is missing or damaged: the trial then runs again, and the file is replaced. */
-static bool read_choice(const char *directory, const struct model *model, struct engine_int8 *choice)
+static void keep_choice(struct kept *kept, const struct model *model, const struct engine_int8 *choice)
 {
-    char name[NAME_BYTES];
-    struct buffer head = {0}, text = {0};
-    print_choice(model, NULL, &head);
-    bool known = buffer_ok(&head) && directory[0] != '\0' && model->id[0] != '\0';
-    if (known) {
-        name_file(&head, name);
-        known = file_read_in(directory, name, FILE_MAX_BYTES, &text, NULL) == STATUS_OK &&
-                parse_choice(model, &text, head.length, choice);
-    }
-    buffer_free(&head);
-    buffer_free(&text);
-    return known;
-}
-
-static void keep_choice(const char *directory, const struct model *model, const struct engine_int8 *choice)
-{
-    char name[NAME_BYTES];
-    struct buffer head = {0}, text = {0};
-    struct err err = {0};
-    if (directory[0] == '\0' || model->id[0] == '\0') { return; }
-    print_choice(model, NULL, &head);
+    struct buffer text = {0};
     print_choice(model, choice, &text);
-    if (buffer_ok(&head)) { name_file(&head, name); }
-    if (!buffer_ok(&head) || !buffer_ok(&text) || cache_write(directory, name, &text, &err) != STATUS_OK) {
-        log_warn("calibration_not_kept", log_str("directory", directory), log_str("reason", err.message));
-    }
-    buffer_free(&head);
+    kept_write(kept, &text);
     buffer_free(&text);
 }
 
 /* --- all of it --- */
 
-/* Opens an engine with a choice that may still have to be made, by a trial. */
+/* Opens an engine with the choice that is kept, or with all products in both ways, and then makes the choice. */
 static enum status open_with(const struct backend_ops *ops, const struct model *model,
-                             const struct engine_options *options, struct engine_int8 *choice, struct engine **out,
-                             struct err *err)
+                             const struct engine_options *options, struct kept *kept, struct engine_int8 *choice,
+                             struct engine **out, struct err *err)
 {
-    char directory[FILE_PATH_BYTES];
     struct engine_options chosen = *options;
-    cache_directory(options->cache_path, directory);
-    bool all = options->precision == PRECISION_INT8_ALL, known = all || read_choice(directory, model, choice);
+    bool all = options->precision == PRECISION_INT8_ALL, known = all || parse_choice(kept->text, model, choice);
     if (all) {
         memset(choice->in_int8, true, choice->layers * sizeof *choice->in_int8);
         choice->lm_head = model->generates;
@@ -698,7 +666,7 @@ static enum status open_with(const struct backend_ops *ops, const struct model *
     ops->settle_int8((*out)->backend, choice);
     log_info("int8_chosen", log_str("model", model->name ? model->name : ""), log_int("products", choice->total),
              log_int("of", choice->of));
-    keep_choice(directory, model, choice);
+    keep_choice(kept, model, choice);
     return STATUS_OK;
 }
 
@@ -711,7 +679,13 @@ enum status int8_open(const struct backend_ops *ops, const struct model *model, 
                                  .worst_error = NAN};
     choice.in_int8 = calloc(model->layer_count, sizeof *choice.in_int8);
     if (!choice.in_int8) { return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count); }
-    enum status status = open_with(ops, model, options, &choice, out, err);
+    char head[HEAD_BYTES];
+    struct kept kept;
+    bool keeps = options->precision == PRECISION_INT8 && model->id[0] != '\0';
+    print_head(model, head);
+    kept_open(&kept, keeps ? options->cache_path : "", "int8", head);
+    enum status status = open_with(ops, model, options, &kept, &choice, out, err);
+    kept_close(&kept);
     if (status != STATUS_OK) {
         free(choice.in_int8);
         return status;
