@@ -31,7 +31,7 @@ struct backend {
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
     size_t weight_bytes;      /* on the device */
-    const char *others;       /* engine_int8's; NULL unless it is opened in int8 */
+    const char *products;     /* how those that are not in int8 are computed; NULL: the device says so */
     char device[200];         /* in words; devices with the same words have similar speed */
     unsigned slots; /* passes of a workspace that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
 };

@@ -406,9 +406,9 @@ void engine_kind(const struct engine *engine, char out[ENGINE_KIND + 1])
 {
     const struct engine_int8 *int8 = engine_int8(engine);
     char set[64], text[512];
-    bool cpu = strcmp(engine_backend(engine), "cpu") == 0;
-    int length = snprintf(text, sizeof text, "%s %s %s", sluice_version, engine_backend(engine),
-                          cpu ? engine_instruction_set(set) : engine_device(engine));
+    const char *products = engine->backend->products;
+    int length = snprintf(text, sizeof text, "%s %s %s %s", sluice_version, engine_backend(engine),
+                          products ? engine_instruction_set(set) : engine_device(engine), products ? products : "");
     XXH64_hash_t hash = XXH3_64bits(text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
     if (int8) {
         hash = XXH3_64bits_withSeed(int8->in_int8, int8->layers * sizeof *int8->in_int8, hash + int8->lm_head);

@@ -90,7 +90,7 @@ const char *engine_device(const struct engine *engine);
 enum { ENGINE_KIND = 16 };
 
 /* Writes a digest of what may decide the last bits of its results, besides model and precision: this version, the
- * CPU's instruction set or the GPU and its libraries, and which products are in int8. */
+ * CPU's instruction set and kind of products or the GPU and its libraries, and which products are in int8. */
 void engine_kind(const struct engine *engine, char out[ENGINE_KIND + 1]);
 
 struct batch_size {

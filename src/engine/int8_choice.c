@@ -690,7 +690,7 @@ enum status int8_open(const struct backend_ops *ops, const struct model *model, 
         free(choice.in_int8);
         return status;
     }
-    choice.others = (*out)->backend->others;
+    choice.others = (*out)->backend->products;
     (*out)->int8 = choice;
     (*out)->options.int8 = NULL;
     return STATUS_OK;

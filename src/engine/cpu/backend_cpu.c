@@ -32,55 +32,40 @@ static enum precision cpu_choose(const struct model *model, enum precision asked
     return can ? asked : PRECISION_AUTO;
 }
 
-/* Linux names the processor in /proc/cpuinfo on x86; on other machines it may not. */
-static void find_model(char *out, size_t size)
-{
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    snprintf(out, size, "unknown processor");
-    while (file && fgets(line, sizeof line, file)) {
-        char *name = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-        if (!name) { continue; }
-        name += 1 + strspn(name + 1, " \t");
-        snprintf(out, size, "%.*s", (int)strcspn(name, "\n"), name);
-        break;
-    }
-    if (file) { fclose(file); }
-}
-
 /* In int8 the text includes the number of such products, and how the others are computed, because the time depends on
  * it. */
 static void describe_weights(struct cpu_weights *weights, const struct engine_int8 *choice)
 {
     struct backend *backend = &weights->backend;
-    char kernels[100], name[80];
+    char kernels[100], name[PROCESSOR_NAME];
     snprintf(kernels, sizeof kernels, "%s", weights->set->name);
     if (choice) {
         bool all = choice->total == choice->of;
         snprintf(kernels, sizeof kernels, "%s, %u of %u products in int8%s%s", weights->set->name, choice->total,
-                 choice->of, all ? "" : ", the others in ", all ? "" : backend->others);
+                 choice->of, all ? "" : ", the others in ", all ? "" : backend->products);
     }
-    find_model(name, sizeof name);
-    snprintf(backend->device, sizeof backend->device, "%s, %s, %u threads", name, kernels, engine_default_threads());
+    snprintf(backend->device, sizeof backend->device, "%s, %s, %u threads", processor_name(name), kernels,
+             engine_default_threads());
 }
 
 static enum status cpu_open(const struct model *model, const struct engine_options *options, struct backend **out,
                             struct err *err)
 {
+    static const char *const products[] = {
+        [GEMM_F32] = "f32",       [GEMM_SPLIT_F32] = "f32",          [GEMM_BF16] = "bf16",
+        [GEMM_BF16_DOT] = "bf16", [GEMM_BF16_WIDE] = "bf16 weights", [GEMM_INT16] = "16-bit integers",
+    };
     struct cpu_weights *weights;
     if (options->device != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "device %u: the CPU backend has device 0 alone", options->device);
     }
-    const struct engine_int8 *choice = options->int8;
-    TRY(cpu_weights_open(model, options->precision, choice, &weights, err));
-    weights->backend =
-        (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
-    if (precision_is_int8(options->precision)) {
-        weights->backend.others = weights->kind == GEMM_INT16     ? "16-bit integers"
-                                  : cpu_weights_are_half(weights) ? "bf16"
-                                                                  : "f32";
-    }
-    describe_weights(weights, choice);
+    TRY(cpu_weights_open(model, options, &weights, err));
+    weights->backend = (struct backend){.model = model,
+                                        .precision = options->precision,
+                                        .weight_bytes = weights->bytes,
+                                        .products = products[weights->kind],
+                                        .slots = 1};
+    describe_weights(weights, options->int8);
     *out = &weights->backend;
     return STATUS_OK;
 }

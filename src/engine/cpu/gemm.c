@@ -1,39 +1,9 @@
-/* The choice of the kind of bf16 product, and the packing of weights. */
+/* Runs a product of a kind, and packs weights. */
 #include "engine/cpu/gemm.h"
 
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/clock.h"
-
-/* --- choosing the kind of bf16 product --- */
-
-enum { TRY_ROWS = 24, TRY_INPUTS = 256, TRY_RUNS = 64 };
-
-enum gemm_kind gemm_bf16_kind(const struct instruction_set *set)
-{
-    static const enum gemm_kind kinds[] = {GEMM_BF16_WIDE, GEMM_BF16_DOT};
-    uint64_t best[2] = {UINT64_MAX, UINT64_MAX};
-    if (!set->kernels->gemm_bf16_dot) { return GEMM_BF16_WIDE; }
-    /* Zeros take as long as other numbers. */
-    static const float from[(TRY_ROWS + GEMM_ROWS_BEHIND) * TRY_INPUTS];
-    static const uint32_t packed[GEMM_MULTIPLE * TRY_INPUTS / 2];
-    float to[(TRY_ROWS + GEMM_ROWS_BEHIND) * GEMM_MULTIPLE];
-    struct gemm_weight weight = {.outputs = GEMM_MULTIPLE, .inputs = TRY_INPUTS};
-    memcpy(&weight.plain, &(const void *){packed}, sizeof weight.plain);
-    for (int run = 0; run < 2 * TRY_RUNS; run++) {
-        struct gemm_job job = {.rows = TRY_ROWS, .weight = &weight, .last_output = GEMM_MULTIPLE, .end = GEMM_PLAIN};
-        job.from_f32 = run % 2 == 0 ? from : NULL;
-        job.from_bf16 = run % 2 == 0 ? NULL : (const uint16_t *)from;
-        job.to.f32 = to;
-        uint64_t begin = clock_thread_ns();
-        gemm_run(set, kinds[run % 2], &job);
-        uint64_t took = clock_thread_ns() - begin;
-        best[run % 2] = took < best[run % 2] ? took : best[run % 2];
-    }
-    return kinds[best[1] < best[0]];
-}
 
 void gemm_run(const struct instruction_set *set, enum gemm_kind kind, const struct gemm_job *job)
 {

@@ -176,9 +176,6 @@ struct instruction_set {
     const struct gemm_int8 *int8; /* never NULL */
 };
 
-/* The fastest kind of product in bf16 for weights of any even number of inputs; if there are two, measures them. */
-enum gemm_kind gemm_bf16_kind(const struct instruction_set *set);
-
 /* Computes a product whose weight was packed for that kind. */
 void gemm_run(const struct instruction_set *set, enum gemm_kind kind, const struct gemm_job *job);
 

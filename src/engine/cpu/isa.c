@@ -126,3 +126,20 @@ const char *engine_instruction_set(char out[64])
     snprintf(out, 64, set == best ? "%s" : "%s; SLUICE_ISA hides %s", set->name, best->name);
     return out;
 }
+
+/* Linux has it in /proc/cpuinfo on x86; on other machines it may not. */
+const char *processor_name(char out[PROCESSOR_NAME])
+{
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    snprintf(out, PROCESSOR_NAME, "unknown processor");
+    while (file && fgets(line, sizeof line, file)) {
+        char *name = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
+        if (!name) { continue; }
+        name += 1 + strspn(name + 1, " \t");
+        snprintf(out, PROCESSOR_NAME, "%.*s", (int)strcspn(name, "\n"), name);
+        break;
+    }
+    if (file) { fclose(file); }
+    return out;
+}

@@ -14,6 +14,11 @@ const struct instruction_set *instruction_set_pick(void);
 /* Errors: STATUS_UNSUPPORTED (SLUICE_ISA is set and names no row; the message lists them). */
 MUST_CHECK enum status instruction_set_check(struct err *err);
 
+enum { PROCESSOR_NAME = 80 };
+
+/* Writes the name of this machine's processor, "unknown processor" if Linux does not tell it; returns `out`. */
+const char *processor_name(char out[PROCESSOR_NAME]);
+
 /* Defined in isa/. */
 extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_avx512_bf16, kernels_amx,
     kernels_neon;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/system.h"
-#include "engine/cpu/isa.h"
+#include "engine/cpu/bf16_kind.h"
 
 /* The model's linear layers that share an input make one product, with their outputs one after the other, or
  * alternating. */
@@ -373,8 +373,9 @@ static bool attends_plainly(const struct model *model)
 
 /* Products on tiles need sizes that are multiples of GEMM_MULTIPLE, and bf16 pairs of inputs. */
 static enum gemm_kind choose_kind(const struct instruction_set *set, const struct model *model,
-                                  enum precision precision)
+                                  const struct engine_options *options)
 {
+    enum precision precision = options->precision;
     uint32_t hidden = model->hidden, inner = model->intermediate_size, query = model_query_width(model);
     bool whole = hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0,
          plain = !model->pre_norm && !model->gated && attends_plainly(model) && query == hidden, /* for split_f32 */
@@ -386,13 +387,13 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
     if (whole && precision != PRECISION_F32 && model_head_dim(model) % GEMM_MULTIPLE == 0 && set->bf16) {
         return GEMM_BF16;
     }
-    enum gemm_kind kind = even && precision != PRECISION_F32 ? gemm_bf16_kind(set) : GEMM_F32;
+    enum gemm_kind kind = even && precision != PRECISION_F32 ? bf16_kind(set, options->cache_path) : GEMM_F32;
     if (!precision_is_int8(precision) || kind == GEMM_BF16_DOT) { return kind; }
     return set->int8->run16 ? GEMM_INT16 : GEMM_F32;
 }
 
-static enum status fill_weights(struct cpu_weights *weights, const struct model *model, enum precision precision,
-                                const struct engine_int8 *choice, struct err *err)
+static enum status fill_weights(struct cpu_weights *weights, const struct model *model,
+                                const struct engine_options *options, struct err *err)
 {
     if (model->heads == 0 || (model->head_dim == 0 && model->hidden % model->heads != 0) ||
         model->heads % model_key_heads(model) != 0) {
@@ -403,7 +404,7 @@ static enum status fill_weights(struct cpu_weights *weights, const struct model 
         return err_set(err, STATUS_UNSUPPORTED, "%u intermediate units are no multiple of %d", model->intermediate_size,
                        GATE_WIDTH);
     }
-    bool int8 = precision_is_int8(precision);
+    bool int8 = precision_is_int8(options->precision);
     if (int8 && model->rms_norm && !model->generates) {
         return err_set(err, STATUS_UNSUPPORTED,
                        "int8 does not hold the vectors of models with RMS norms near enough to f32; bf16 does");
@@ -412,24 +413,24 @@ static enum status fill_weights(struct cpu_weights *weights, const struct model 
         return err_set(err, STATUS_UNSUPPORTED, "lm_head does not fit the model's sizes");
     }
     weights->word_scale = model->word_scale > 0 ? model->word_scale : 1.0f;
-    weights->kind = choose_kind(weights->set, model, precision);
+    weights->kind = choose_kind(weights->set, model, options);
     bool rounds = int8 || weights->kind == GEMM_BF16_DOT, even = model_head_dim(model) % 2 == 0;
     weights->qkv_half =
         weights->kind == GEMM_BF16 || (rounds && even && attends_plainly(model) && weights->set->int8->attention16);
     TRY(keep_relative_bias(weights, model, err));
     TRY(keep_rotary(weights, model, err));
-    TRY(keep_layers(weights, int8, choice, err));
-    return keep_embeddings(weights, precision, err); /* the last, because lm_head may share their tensor */
+    TRY(keep_layers(weights, int8, options->int8, err));
+    return keep_embeddings(weights, options->precision, err); /* the last, because lm_head may share their tensor */
 }
 
-enum status cpu_weights_open(const struct model *model, enum precision precision, const struct engine_int8 *choice,
-                             struct cpu_weights **out, struct err *err)
+enum status cpu_weights_open(const struct model *model, const struct engine_options *options, struct cpu_weights **out,
+                             struct err *err)
 {
     struct cpu_weights *weights = calloc(1, sizeof *weights);
     if (!weights) { return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU backend"); }
     weights->backend.model = model;
     weights->set = instruction_set_pick();
-    enum status status = fill_weights(weights, model, precision, choice, err);
+    enum status status = fill_weights(weights, model, options, err);
     if (status != STATUS_OK) {
         cpu_weights_close(weights);
         return status;

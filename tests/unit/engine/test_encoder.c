@@ -392,8 +392,9 @@ TEST(shapes_on_tiles_are_on_tiles)
     for (unsigned i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct model *model = memory_model(shapes[i], 1);
         struct cpu_weights *weights;
+        struct engine_options options = {"cpu", PRECISION_BF16};
         struct err err = {0};
-        assert_int_equal(cpu_weights_open(model, PRECISION_BF16, NULL, &weights, &err), STATUS_OK);
+        assert_int_equal(cpu_weights_open(model, &options, &weights, &err), STATUS_OK);
         assert_int_equal(weights->kind, GEMM_BF16);
         cpu_weights_close(weights);
         memory_model_free(model);

@@ -268,13 +268,3 @@ TEST(products_on_tiles_are_those_of_plain_loops)
     }
     if (!ran) { skip(); }
 }
-
-TEST(the_measured_kind_of_bf16_has_kernels)
-{
-    for (const struct instruction_set *set = instruction_sets; set->name != NULL; set++) {
-        if (set->runs_here()) {
-            enum gemm_kind kind = gemm_bf16_kind(set);
-            assert_true(kind == GEMM_BF16_WIDE || (kind == GEMM_BF16_DOT && set->kernels->gemm_bf16_dot != NULL));
-        }
-    }
-}
