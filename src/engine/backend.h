@@ -47,6 +47,15 @@ struct pass_limits {
     uint32_t tokens, rows;
 };
 
+/* What each layer of a batch begins with, so that another run of the batch may begin at one of them. */
+struct layer_inputs {
+    float *rows;     /* [layer_count, extent, LAYER_INPUT * hidden] */
+    uint32_t extent; /* the batch's */
+    uint32_t from;   /* the layer to begin at; 0: all run, and `rows` is written */
+};
+
+enum { LAYER_INPUT = 3 };
+
 /* One pass: some whole rows of a batch, laid out as in the batch. Row r is ids[start[r] - origin] onwards. */
 struct pass {
     uint32_t rows;
@@ -60,6 +69,7 @@ struct pass {
     uint32_t position_offset;      /* the model's, for next_position_row */
     const uint32_t *first;         /* [rows], of a decoder's step: the position of a row's first token */
     const uint32_t *const *blocks; /* [rows], of a decoder's step, as in struct decoder_row; NULL: an encoder's pass */
+    struct layer_inputs *inputs;   /* NULL: the pass has all layers, and keeps none of their inputs */
     bool normalize;                /* the device scales vectors to length 1; only where ops->finite */
     float *output;                 /* [rows, hidden], pooled; written by the time wait returns */
 };
@@ -124,6 +134,10 @@ struct backend_ops {
     void (*set_int8)(struct backend *backend, const struct engine_int8 *choice);
     /* Ends that: the backend is then as if it had been opened with the choice. Thread: while it has no workspace. */
     void (*settle_int8)(struct backend *backend, const struct engine_int8 *choice);
+
+    /* Copies what a layer begins with out of the workspace, or with `back` into it, where it replaces what embed and
+     * the layers before wrote. Shapes: rows [extent of the pass, LAYER_INPUT * hidden]. NULL without set_int8. */
+    void (*copy_input)(struct backend_workspace *workspace, uint32_t layer, float *rows, bool back);
 
     /* Thread: workspaces of one backend may be opened, run and closed side by side. */
     enum status (*workspace_open)(struct backend *backend, struct backend_workspace **out, struct err *err);

@@ -74,6 +74,16 @@ static struct pass cut_pass(const struct engine *engine, const struct batch_in_f
     };
 }
 
+/* Copies the input of a layer of this pass to where it is kept, or back. */
+static void copy_input(const struct backend *backend, struct backend_workspace *workspace, const struct pass *pass,
+                       uint32_t layer)
+{
+    const struct layer_inputs *inputs = pass->inputs;
+    size_t row = (size_t)LAYER_INPUT * backend->model->hidden;
+    backend->ops->copy_input(workspace, layer, inputs->rows + ((size_t)layer * inputs->extent + pass->origin) * row,
+                             inputs->from > 0);
+}
+
 /* Begins one pass: calls all ops from embed to submit, with that pause (NULL: none). Errors: that of the op that
  * failed; the workspace is then ready for the next pass. */
 static enum status enqueue_pass(const struct backend *backend, struct backend_workspace *workspace,
@@ -82,8 +92,10 @@ static enum status enqueue_pass(const struct backend *backend, struct backend_wo
     const struct backend_ops *ops = backend->ops;
     atomic_fetch_add(&backend->counters->passes, 1);
     TRY(ops->embed(workspace, pass, err));
-    for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
+    uint32_t first = pass->inputs ? pass->inputs->from : 0;
+    for (uint32_t layer = first; layer < backend->model->layer_count; layer++) {
         if (pause && pause->wait) { pause->wait(pause->context); }
+        if (pass->inputs && (first == 0 || layer == first)) { copy_input(backend, workspace, pass, layer); }
         TRY(ops->linear(workspace, layer, LINEAR_QKV, err));
         TRY(ops->attention(workspace, layer, err));
         TRY(ops->linear(workspace, layer, LINEAR_ATTENTION_OUTPUT, err));
@@ -126,6 +138,7 @@ static void begin_batch(struct encoder *encoder, struct batch_in_flight *in_flig
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
         struct pass *pass = &encoder->passes[at];
         *pass = cut_pass(encoder->engine, in_flight, first, backend->ops->limits(encoder->workspace));
+        pass->inputs = encoder->inputs;
         enum status status = enqueue_pass(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
         in_flight->err.status = status;
         if (status != STATUS_OK) { return; }

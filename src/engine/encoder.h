@@ -53,6 +53,7 @@ struct encoder {
     unsigned first_batch, batches_out;
     bool helped; /* with the batch that was taken last */
     struct encoder_pause pause;
+    struct layer_inputs *inputs; /* of the passes; set for a trial alone */
     struct pass passes[BACKEND_SLOTS_MAX];
     struct batch_in_flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
     unsigned first_pass, passes_out;

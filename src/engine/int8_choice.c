@@ -104,9 +104,10 @@ struct unit {
 struct part {
     struct trial *trial;
     struct encoder *encoder;
-    struct decoder *decoder; /* of a language model, instead */
-    uint32_t first, last;    /* texts, the last one excluded */
-    bool plain;              /* without int8: the results are kept */
+    struct decoder *decoder;    /* of a language model, instead */
+    struct layer_inputs inputs; /* of the encoder's first texts, without int8 */
+    uint32_t first, last;       /* texts, the last one excluded */
+    bool plain;                 /* without int8: the results are kept */
     pthread_t thread;
     bool started;
     enum status status;
@@ -126,6 +127,8 @@ struct trial {
     double spread;             /* of scores; 0: vectors are compared by their cosine */
     double sure[TEXTS][TURNS]; /* the mean logarithm of likelihoods without int8 */
     double error[TEXTS];       /* of the last run */
+    bool uses_inputs; /* an encoder's run begins at layer `from`; if that is 0, it keeps what others begin with */
+    uint32_t from;
     struct engine_int8 *choice;
     struct unit units[UNITS_MOST];
     uint32_t unit_count;
@@ -329,6 +332,9 @@ static enum status encode_part(struct part *part, struct err *err)
         .output = output + (size_t)part->first * trial->model->dim,
         .second = trial->second + part->first,
     };
+    part->inputs.extent = batch.extent;
+    part->inputs.from = trial->from;
+    part->encoder->inputs = trial->uses_inputs ? &part->inputs : NULL;
     enum status status = encoder_run(part->encoder, &batch, err);
     for (uint32_t text = part->first; text < part->last && !part->plain; text++) {
         trial->error[text] = error_of(trial, text);
@@ -453,13 +459,35 @@ static void set_error(const struct trial *trial, struct unit *unit, double error
     unit->price = error / unit_size(trial, unit);
 }
 
+/* Runs the first texts without int8 and keeps the inputs of their layers, with which prices of units begin. */
+static enum status keep_inputs(struct trial *trial, struct err *err)
+{
+    const struct model *model = trial->model;
+    size_t rows = (size_t)model->layer_count * trial->start[FIRST_TEXTS] * LAYER_INPUT * model->hidden;
+    for (uint32_t p = 0; p < trial->part_count; p++) {
+        struct layer_inputs *inputs = &trial->parts[p].inputs;
+        inputs->rows = malloc(rows * sizeof *inputs->rows);
+        if (!inputs->rows) { return err_set(err, STATUS_NO_MEMORY, "no memory for the inputs of layers"); }
+    }
+    set_all(trial, false);
+    trial->uses_inputs = true;
+    enum status status = run_texts(trial, FIRST_TEXTS, true, err);
+    trial->uses_inputs = false;
+    return status;
+}
+
 /* Tries a unit alone on the first texts. */
 static enum status price_unit(struct trial *trial, struct unit *unit, struct err *err)
 {
     struct errors errors;
     set_all(trial, false);
     set_unit(trial, unit, true);
-    TRY(measure_choice(trial, FIRST_TEXTS, &errors, err));
+    trial->from = unit->first;
+    trial->uses_inputs = unit->first > 0;
+    enum status status = measure_choice(trial, FIRST_TEXTS, &errors, err);
+    trial->from = 0;
+    trial->uses_inputs = false;
+    if (status != STATUS_OK) { return status; }
     set_error(trial, unit, errors.mean);
     return STATUS_OK;
 }
@@ -517,6 +545,7 @@ static enum status price_units(struct trial *trial, double share, struct err *er
     }
     trial->units[LM_HEAD] = (struct unit){0, 1, LM_HEAD, 0, 0};
     trial->unit_count = ENGINE_PRODUCTS + trial->model->generates;
+    if (!trial->model->generates) { TRY(keep_inputs(trial, err)); }
     for (uint32_t i = 0; i < trial->unit_count; i++) { TRY(price_unit(trial, &trial->units[i], err)); }
     while (trial->unit_count < UNITS_MOST && (unit = unit_to_split(trial, share)) != NULL) {
         TRY(split_unit(trial, unit, err));
@@ -571,6 +600,7 @@ static enum status try_int8(struct engine *engine, struct engine_int8 *choice, s
     for (uint32_t part = 0; part < PARTS_MOST; part++) {
         encoder_close(trial.parts[part].encoder);
         decoder_close(trial.parts[part].decoder);
+        free(trial.parts[part].inputs.rows);
     }
     free(trial.ids);
     free(trial.plain);

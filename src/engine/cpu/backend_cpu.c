@@ -409,6 +409,22 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     return STATUS_OK;
 }
 
+static void copy_either_way(void *in, void *kept, size_t bytes, bool back)
+{
+    memcpy(back ? in : kept, back ? kept : in, bytes);
+}
+
+static void cpu_copy_input(struct backend_workspace *workspace, uint32_t layer, float *rows, bool back)
+{
+    size_t count = (size_t)workspace->pass->extent * workspace->weights->backend.model->hidden;
+    copy_either_way(workspace->hidden, rows, count * sizeof *rows, back);
+    copy_either_way(workspace->sum, rows + count, count * sizeof *rows, back);
+    if (workspace->hidden16) {
+        copy_either_way(workspace->hidden16, rows + 2 * count, count * sizeof *workspace->hidden16, back);
+    }
+    if (back) { convert_hidden(workspace, layer, 0, workspace->pass->extent); }
+}
+
 /* Some heads of one row. */
 static void attention_chunk(void *context, unsigned thread, unsigned chunk)
 {
@@ -512,6 +528,7 @@ const struct backend_ops backend_cpu = {
     .embed = cpu_embed,
     .set_int8 = cpu_set_int8,
     .settle_int8 = cpu_settle_int8,
+    .copy_input = cpu_copy_input,
     .linear = cpu_linear,
     .attention = cpu_attention,
     .norm = cpu_norm,

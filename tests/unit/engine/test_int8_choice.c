@@ -214,6 +214,51 @@ static void expect_mixture(struct memory_shape shape, unsigned nth, unsigned fir
     memory_model_free(model);
 }
 
+/* Runs all texts, then others from each layer on with what the layers of the first ones began with. */
+static void expect_any_beginning(struct memory_shape shape, enum precision precision)
+{
+    struct model *model = memory_model(shape, 6);
+    struct engine *engine = open_int8(model, precision, "");
+    struct encoder *encoder;
+    struct err err = {0};
+    uint32_t start[TEXTS], length[TEXTS];
+    size_t count = (size_t)TEXTS * model->dim;
+    int32_t *ids = calloc((size_t)TEXTS * model->max_tokens, sizeof *ids);
+    float *expected = malloc(count * sizeof *expected), *output = malloc(count * sizeof *output);
+    assert_true(ids && expected && output);
+    fill_texts(model, ids, start, length);
+    struct engine_batch batch = {TEXTS, start[TEXTS - 1] + length[TEXTS - 1], ids, start, length, expected, NULL};
+    struct layer_inputs inputs = {.extent = batch.extent};
+    inputs.rows = malloc((size_t)model->layer_count * batch.extent * LAYER_INPUT * model->hidden * sizeof *inputs.rows);
+    assert_non_null(inputs.rows);
+    assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
+    encoder->inputs = &inputs;
+    assert_int_equal(encoder_run(encoder, &batch, &err), STATUS_OK);
+    for (uint32_t i = 0; i < batch.extent; i++) { ids[i] = (ids[i] + 1) % (int32_t)model->vocabulary; }
+    batch.output = output;
+    for (inputs.from = 1; inputs.from < model->layer_count; inputs.from++) {
+        memset(output, 0, count * sizeof *output);
+        assert_int_equal(encoder_run(encoder, &batch, &err), STATUS_OK);
+        assert_memory_equal(output, expected, count * sizeof *output);
+    }
+    encoder_close(encoder);
+    engine_close(engine);
+    free(inputs.rows);
+    free(output);
+    free(expected);
+    free(ids);
+    memory_model_free(model);
+}
+
+TEST(a_run_may_begin_at_any_layer)
+{
+    const struct memory_shape shapes[] = {shallow, odd, gated};
+    const enum precision precisions[] = {PRECISION_F32, PRECISION_BF16, PRECISION_INT8_ALL};
+    for (unsigned s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        for (unsigned p = 0; p < 3; p++) { expect_any_beginning(shapes[s], precisions[p]); }
+    }
+}
+
 /* The first engine has been through the trial, the second one has read its choice. */
 TEST(a_trial_leaves_what_a_later_start_opens)
 {
