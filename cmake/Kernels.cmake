@@ -17,7 +17,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${isa}/avx512_vnni.c PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni")
   set_source_files_properties(${isa}/avx512_bf16.c PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni;-mavx512bf16")
   set_source_files_properties(${isa}/amx.c PROPERTIES
-    COMPILE_OPTIONS "${avx512};-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
+    COMPILE_OPTIONS "${avx512};-mavx512vnni;-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
   set(elsewhere neon)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   target_compile_definitions(engine PRIVATE SLUICE_ARM64)
