@@ -2,6 +2,7 @@
 # ctest: threads
 # ctest-cost: 25
 
+import hashlib
 import json
 
 from gateway_case import GatewayCase
@@ -215,6 +216,31 @@ class Texts(LanguageModels, GatewayCase):
         last = answer.read().decode().split("\n\n")[-2]
         connection.close()
         self.assertEqual(json.loads(last.removeprefix("data: "))["error"]["code"], "service_unavailable")
+
+    def test_tokens_are_taken_from_the_keys_bucket(self):
+        digest = hashlib.sha256(b"secret").hexdigest()
+        keys = self.write("keys", json.dumps({"name": "k", "sha256": digest, "tokens_per_minute": 150}))
+        self.serve(self.llama("endless", eos_token_id=None, seed=4))
+        self.start_gateway(None, "--keys", keys)
+        key = {"Authorization": "Bearer secret"}
+        self.wait_until(lambda: self.ask("GET", "/v1/models", headers=key).json["data"][0]["id"] == "endless", "the gateway to know the model")
+        for stream, status in ((False, 200), (True, 200), (True, 429)):  # 95 and 5 each
+            answer = self.ask("POST", COMPLETIONS, {"prompt": "Hello", "max_tokens": 95, "stream": stream}, key)
+            self.assertEqual(answer.status, status, answer.body)
+
+    def test_a_login_that_may_not_read_tokens(self):
+        """The text comes whole, at its end."""
+        guarded = self.start_guarded(name="guarded")
+        with open(self.path("guarded.acl"), encoding="utf-8") as file:
+            users = file.read()
+        self.write("guarded.acl", users.replace(" %R~sluice:{test}:tokens:* +xread)", " +xread)"))
+        guarded.client().acl_load()
+        self.start_daemon(guarded, model=self.llama())
+        self.start_gateway(guarded)
+        self.wait_until(lambda: self.ask("GET", "/health").status == 200, "the gateway to see the worker")
+        answer = self.ask("POST", COMPLETIONS, {"prompt": "Hello", "stream": True, **DRAWN})
+        self.assertEqual(len(events(answer.body)), 2, answer.body)
+        self.logged(self.gateway, "tokens_denied")
 
     def test_jobs_and_keys_of_calls(self):
         self.serve()
