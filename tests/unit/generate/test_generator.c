@@ -151,6 +151,28 @@ TEST(a_text_goes_on_after_the_tokens_that_are_written)
     letters_close(&letters);
 }
 
+TEST(a_text_without_a_bound_fills_the_pool_or_the_model)
+{
+    static const uint32_t blocks[] = {2, 64};
+    struct letters letters = letters_open(6);
+    letters.model->end_id_count = 0;
+    for (int i = 0; i < 2; i++) {
+        struct generator_options options = plain;
+        options.blocks = blocks[i];
+        struct generator *generator = letters_generator(&letters, options);
+        struct generate_request request = request_of(0);
+        struct generation *generation = must_add(generator, &request);
+        uint32_t count, pool = blocks[i] * BLOCK_TOKENS + 1, most = letters.model->max_tokens;
+        letters_run(generator);
+        (void)written(generation, &count);
+        assert_int_equal(generation->finish, FINISH_LENGTH);
+        assert_int_equal(count, (pool < most ? pool : most) - request.prompt_tokens);
+        generation_end(generator, generation);
+        generator_close(generator);
+    }
+    letters_close(&letters);
+}
+
 TEST(a_prompt_that_cannot_run_fails_alone)
 {
     struct letters letters = letters_open(4);
