@@ -1,8 +1,8 @@
 #include "redis/queue_tokens.h"
 
+#include <assert.h>
 #include <event2/event.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "redis/queue.h"
 
@@ -209,6 +209,7 @@ void queue_on_tokens(int fd, short what, void *context)
 
 void queue_begin_text(struct queue *queue, struct batch *batch)
 {
+    assert(queue->tokens->count < GENERATOR_ROWS);
     queue->tokens->texts[queue->tokens->count++] = (struct text_sent){.batch = batch};
     if (queue->tokens->count == 1) { queue_wake_in(queue->tokens->timer, SEND_MS); }
     if (queue->state == QUEUE_UP) { ask_for_record(queue, &queue->tokens->texts[queue->tokens->count - 1]); }

@@ -90,6 +90,17 @@ class StreamKill(StreamKillCase):
         self.assert_all_streamed(asked, directory)
         self.assertTrue(stopped.running())
 
+    def test_workers_that_are_told_to_end(self):
+        """They have no time to end their texts; the next one goes on with them."""
+        directory = self.endless()
+        asked = self.ask(2)
+        for _ in range(2):
+            daemon = self.start_daemon(self.server, "--shutdown-timeout-ms", "50", model=directory)
+            self.wait_more()
+            daemon.stop()
+        self.start_daemon(self.server, model=directory)
+        self.assert_all_streamed(asked, directory)
+
     def test_lost_connections(self):
         directory = self.endless()
         self.start_daemon(self.server, model=directory)
