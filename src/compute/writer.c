@@ -19,7 +19,7 @@ struct text {
     struct batch *batch;
     struct generation *generation;
     uint32_t prompt_tokens, tokens; /* tokens: drawn so far */
-    uint64_t latest_ns;             /* when the latest of them was */
+    uint64_t latest_ns;             /* when the latest of them was, if that was here */
 };
 
 struct writer {
@@ -169,7 +169,7 @@ static void count_step(struct writer *writer, uint64_t now_ns)
         if (text->tokens == 0) {
             request->writing->first_ns = now_ns;
             histogram_add(&counts->first_token, (uint64_t)(reply_first_token_ms(request) * (double)NS_PER_MS));
-        } else {
+        } else if (text->latest_ns != 0) {
             histogram_add(&counts->inter_token, now_ns - text->latest_ns);
         }
         counts->tokens += tokens - text->tokens;

@@ -10,6 +10,7 @@ import redis
 
 from case import SOON, scaled
 from generate_case import SOME, GenerateCase
+from ports import free_port
 
 
 class StreamKillCase(GenerateCase):
@@ -63,8 +64,12 @@ class StreamKill(StreamKillCase):
             self.wait_more()
             time.sleep(generator.uniform(0, 0.05))  # the random moment is the fault itself
             daemon.kill()
-        self.start_daemon(self.server, model=directory)
+        port, begun = free_port(), time.monotonic()
+        self.start_daemon(self.server, "--http", f"127.0.0.1:{port}", model=directory)
         self.assert_all_streamed(asked, directory)
+        found = self.metrics(port)
+        self.assertGreater(found["generate_inter_token_seconds_count"], 0)
+        self.assertLess(found["generate_inter_token_seconds_sum"], len(asked) * (time.monotonic() - begun))
 
     def test_two_workers_take_turns_to_die(self):
         directory = self.endless()

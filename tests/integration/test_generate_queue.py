@@ -3,19 +3,12 @@
 
 import json
 import random
-import urllib.request
 
 from generate_case import LONG, SOME, GenerateCase
 from ports import free_port
 
 
 class GenerateQueue(GenerateCase):
-    def metrics(self, port):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-            lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines()]
-        mine = '{queue="test"}'
-        return {name.removeprefix("sluice_").removesuffix(mine): float(value) for name, value in lines if name.endswith(mine)}
-
     def assert_counted(self, port, texts, tokens):
         found = self.metrics(port)
         self.assertEqual(found["written_tokens_total"], tokens)

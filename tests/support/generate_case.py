@@ -1,6 +1,7 @@
 """Queues that write texts."""
 
 import json
+import urllib.request
 
 from case import RedisCase, SANITIZED
 from language_model import LanguageModels
@@ -35,6 +36,13 @@ class GenerateCase(LanguageModels, RedisCase):
         for level in ("", ":high", ":low"):
             self.wait_until(lambda: self.client.xlen(f"sluice:{{{self.queue}}}:requests{level}") == 0, "the streams to be empty")
         self.assertEqual(self.pending(self.client), 0)
+
+    def metrics(self, port):
+        """The values of the queue that have no other label."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines()]
+        mine = '{queue="test"}'
+        return {name.removeprefix("sluice_").removesuffix(mine): float(value) for name, value in lines if name.endswith(mine)}
 
     # --- Streams of tokens ---
 
