@@ -36,7 +36,8 @@ struct tokens_draft {
     enum request_class class;
     size_t count;
     const struct request *requests[CALL_TEXTS];
-    struct token_run runs[CALL_TEXTS]; /* locked */
+    struct token_run runs[CALL_TEXTS];
+    struct buffer bytes; /* the ids and the text of one run after the other */
 };
 
 /* The request is no longer ours, so nobody needs the rest of its text. */
@@ -79,6 +80,7 @@ static void add_words(const struct tokens_draft *draft, struct command *command)
         queue_add_key(queue, command, "sent:", draft->requests[i]->identity.name);
     }
     command_text(command, queue->worker);
+    const char *at = draft->bytes.data ? draft->bytes.data : "";
     for (size_t i = 0; i < draft->count; i++) {
         const struct request *request = draft->requests[i];
         const struct token_run *run = &draft->runs[i];
@@ -88,16 +90,18 @@ static void add_words(const struct tokens_draft *draft, struct command *command)
         command_text(command, request->identity.id);
         command_number(command, request->output.ttl_s * 1000ull);
         command_number(command, run->index);
-        command_bytes(command, run->ids, run->count * sizeof *run->ids);
-        command_bytes(command, run->text, run->text_bytes);
+        command_bytes(command, at, run->count * sizeof(int32_t));
+        at += run->count * sizeof(int32_t);
+        command_bytes(command, at, run->text_bytes);
+        at += run->text_bytes;
     }
 }
 
-/* Sends the call, if it has texts, and unlocks them. Without memory they are sent later. */
+/* Sends the call, if it has texts. Without memory they are sent later. */
 static void send_draft(struct tokens_draft *draft)
 {
     struct command command = {0};
-    struct tokens_call *call = draft->count > 0 ? malloc(sizeof *call) : NULL;
+    struct tokens_call *call = draft->count > 0 && buffer_ok(&draft->bytes) ? malloc(sizeof *call) : NULL;
     if (call) {
         *call = (struct tokens_call){.queue = draft->queue, .count = draft->count};
         add_words(draft, &command);
@@ -111,9 +115,9 @@ static void send_draft(struct tokens_draft *draft)
         } else {
             token_stream_resume(stream, run->index);
         }
-        token_stream_taken(stream);
     }
     draft->count = 0;
+    buffer_free(&draft->bytes);
     if (!call) { return; }
     draft->queue->tokens->out++;
     queue_call(draft->queue, &command, on_sent, call);
@@ -121,7 +125,7 @@ static void send_draft(struct tokens_draft *draft)
 
 static void draft_text(struct tokens_draft *draft, const struct request *request, bool always)
 {
-    if (!token_stream_take(stream_of(request), always, &draft->runs[draft->count])) { return; }
+    if (!token_stream_take(stream_of(request), always, &draft->runs[draft->count], &draft->bytes)) { return; }
     draft->requests[draft->count++] = request;
     if (draft->count == CALL_TEXTS) { send_draft(draft); }
 }

@@ -3,8 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/buffer.h"
-
 struct token_stream {
     pthread_mutex_t lock; /* of the buffers, from token_stream_begin on */
     struct buffer ids;    /* int32_t each */
@@ -91,27 +89,23 @@ enum status token_stream_begin(struct token_stream *stream, const void *ids, siz
     return buffer_ok(&stream->written) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a stream of tokens");
 }
 
-bool token_stream_take(struct token_stream *stream, bool always, struct token_run *run)
+bool token_stream_take(struct token_stream *stream, bool always, struct token_run *run, struct buffer *to)
 {
     pthread_mutex_lock(&stream->lock);
     uint32_t count = count_ids(&stream->ids), from = stream->taken;
     bool good = buffer_ok(&stream->ids) && buffer_ok(&stream->ends) && buffer_ok(&stream->text);
-    if (good && count >= from && (always || end_of(stream, count) > end_of(stream, from))) {
+    bool takes = good && count >= from && (always || end_of(stream, count) > end_of(stream, from));
+    if (takes) {
         uint32_t begin = end_of(stream, from), end = end_of(stream, count);
-        static const int32_t none = 0;
-        *run = (struct token_run){from, count - from, &none, "", end - begin};
-        if (count > from) { run->ids = (const int32_t *)(const void *)stream->ids.data + from; }
-        if (end > begin) { run->text = stream->text.data + begin; }
+        *run = (struct token_run){.index = from, .count = count - from, .text_bytes = end - begin};
+        if (count > from) {
+            buffer_append(to, stream->ids.data + from * sizeof(int32_t), run->count * sizeof(int32_t));
+        }
+        if (end > begin) { buffer_append(to, stream->text.data + begin, run->text_bytes); }
         stream->taken = stream->count = count;
-        return true;
     }
     pthread_mutex_unlock(&stream->lock);
-    return false;
-}
-
-void token_stream_taken(struct token_stream *stream)
-{
-    pthread_mutex_unlock(&stream->lock);
+    return takes;
 }
 
 void token_stream_resume(struct token_stream *stream, uint32_t count)

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "base/buffer.h"
 
 struct token_stream;
 
@@ -19,8 +19,6 @@ struct token_stream;
 struct token_run {
     uint32_t index; /* of the first one */
     uint32_t count;
-    const int32_t *ids; /* [count] */
-    const char *text;   /* [text_bytes] UTF-8 */
     size_t text_bytes;
 };
 
@@ -50,11 +48,9 @@ MUST_CHECK enum status token_stream_put(struct token_stream *stream, const int32
  * STATUS_NO_MEMORY. */
 MUST_CHECK enum status token_stream_begin(struct token_stream *stream, const void *ids, size_t bytes, struct err *err);
 
-/* Takes the tokens that were put in and not taken yet; `always` false: if they have text. True: the run is valid, and
- * no more are put in, until token_stream_taken. */
-MUST_CHECK bool token_stream_take(struct token_stream *stream, bool always, struct token_run *run);
-
-void token_stream_taken(struct token_stream *stream);
+/* Takes the tokens that were put in and not taken yet; `always` false: if they have text. Appends their ids, four bytes
+ * each, and then their text. False: nothing was taken. Errors: `to` is broken. */
+MUST_CHECK bool token_stream_take(struct token_stream *stream, bool always, struct token_run *run, struct buffer *to);
 
 /* Redis has `count` tokens: the next run begins after them. */
 void token_stream_resume(struct token_stream *stream, uint32_t count);

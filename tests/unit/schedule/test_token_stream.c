@@ -27,19 +27,24 @@ static void put(struct token_stream *stream, uint32_t count)
 static void expect_run(struct token_stream *stream, bool always, uint32_t index, uint32_t count, const char *text)
 {
     struct token_run run;
-    assert_true(token_stream_take(stream, always, &run));
+    struct buffer bytes = {0};
+    buffer_string(&bytes, "before"); /* it is appended to */
+    assert_true(token_stream_take(stream, always, &run, &bytes));
     assert_int_equal(run.index, index);
     assert_int_equal(run.count, count);
-    assert_memory_equal(run.ids, ids + index, count * sizeof *ids);
     assert_int_equal(run.text_bytes, strlen(text));
-    assert_memory_equal(run.text, text, strlen(text));
-    token_stream_taken(stream);
+    assert_int_equal(bytes.length, strlen("before") + count * sizeof *ids + strlen(text));
+    assert_memory_equal(bytes.data + strlen("before"), ids + index, count * sizeof *ids);
+    assert_memory_equal(bytes.data + bytes.length - strlen(text), text, strlen(text));
+    buffer_free(&bytes);
 }
 
 static void expect_none(struct token_stream *stream)
 {
     struct token_run run;
-    assert_false(token_stream_take(stream, false, &run));
+    struct buffer bytes = {0};
+    assert_false(token_stream_take(stream, false, &run, &bytes));
+    assert_int_equal(bytes.length, 0);
 }
 
 TEST(tokens_without_text_wait_for_those_with_text)
@@ -72,7 +77,8 @@ TEST(it_goes_on_where_redis_is)
     expect_run(stream, true, 3, 2, "");
     token_stream_resume(stream, 6); /* more than there are: somebody else's */
     struct token_run run;
-    assert_false(token_stream_take(stream, true, &run));
+    struct buffer bytes = {0};
+    assert_false(token_stream_take(stream, true, &run, &bytes));
     token_stream_drop(stream);
 }
 
@@ -119,13 +125,16 @@ TEST(one_thread_writes_while_another_sends)
     assert_int_equal(pthread_create(&writer, NULL, write_many, stream), 0);
     for (uint32_t had = 0; had < MANY;) {
         struct token_run run;
-        if (!token_stream_take(stream, false, &run)) { continue; }
-        uint32_t wrong = run.index != had || run.text_bytes != run.count;
+        struct buffer bytes = {0};
+        if (!token_stream_take(stream, false, &run, &bytes)) { continue; }
+        assert_int_equal(run.index, had);
+        assert_int_equal(run.text_bytes, run.count);
+        const int32_t *sent = (const int32_t *)(const void *)bytes.data;
         for (uint32_t i = 0; i < run.count; i++) {
-            wrong += run.ids[i] != (int32_t)(had + i) || run.text[i] != (char)(had + i);
+            assert_int_equal(sent[i], had + i);
+            assert_int_equal(bytes.data[run.count * sizeof *sent + i], (char)(had + i));
         }
-        token_stream_taken(stream);
-        assert_int_equal(wrong, 0);
+        buffer_free(&bytes);
         had += run.count;
     }
     assert_int_equal(pthread_join(writer, &failed), 0);
