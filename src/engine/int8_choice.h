@@ -4,7 +4,10 @@
  * several languages and scripts goes through the whole model, as requests do: tokenised by its tokenizer with its
  * prompt, or as pairs, and through its modules or its head. If their vectors are not near enough with all products in
  * int8, each product is tried alone, in all layers and then, where that decides what is taken, in fewer. Those that
- * save the most multiplications for their error are taken while the bound holds. */
+ * save the most multiplications for their error are taken while the bound holds.
+ *
+ * A language model has one more product, lm_head, and its sample goes through a decoder, as requests do: what has to be
+ * near is how likely it holds each token to come next. */
 #ifndef ENGINE_INT8_CHOICE_H
 #define ENGINE_INT8_CHOICE_H
 
