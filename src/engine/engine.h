@@ -12,7 +12,8 @@
 #include "base/err.h"
 #include "model/model.h"
 
-/* INT8: those products of the layers whose rounding keeps the vectors near enough; INT8_ALL: all of them. */
+/* INT8: those products whose rounding keeps the vectors, or a language model's likelihoods, near enough; INT8_ALL: all
+ * of them. */
 enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8, PRECISION_INT8_ALL };
 
 static inline bool precision_is_int8(enum precision precision)
