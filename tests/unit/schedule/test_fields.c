@@ -550,8 +550,8 @@ TEST(every_wish_for_a_text_is_taken)
 TEST(wrong_wishes_for_a_text_are_named)
 {
     static const char *const wrong[][2] = {
-        {"max_tokens", "0"},   {"max_tokens", "1048577"},
-        {"temperature", "-1"}, {"temperature", "1e1"},
+        {"max_tokens", "-1"},  {"max_tokens", "1048577"},
+        {"temperature", "-1"}, {"temperature", "e1"},
         {"temperature", "."},  {"temperature", ""},
         {"top_p", "1.2.3"},    {"min_p", "1000.1"},
         {"top_k", "-1"},       {"top_k", "1073741825"},
@@ -569,6 +569,7 @@ TEST(wrong_wishes_for_a_text_are_named)
     expect(GENERATE("prompt", "p", "stop", letters(129)), CODE_BAD_REQUEST, "stop");
     expect(GENERATE("prompt", "p", "stop", "\xff"), CODE_BAD_UTF8, "stop");
     expect(GENERATE("max_tokens", "2"), CODE_BAD_REQUEST, "prompt: missing");
+    expect(GENERATE("prompt", "p", "stream", "s", "logprobs", "1"), CODE_BAD_REQUEST, "logprobs: not together");
     expect(PARSE("text", "t", "max_tokens", "2"), CODE_BAD_REQUEST, "max_tokens");
 }
 
