@@ -321,13 +321,21 @@ static bool is_answer(const struct producer_request *request, const struct resp_
     return its.ms > ours.ms || (its.ms == ours.ms && its.seq >= ours.seq);
 }
 
+static void unlink_reply(struct producer *producer, const char *id)
+{
+    char key[KEY_MAX];
+    send_blindly(producer, 2, (const char *const[]){"UNLINK", key_of(producer, "reply:", id, key)});
+}
+
 static void on_looked(void *context, const struct resp_value *reply)
 {
     struct producer_request *request = context;
     struct producer *producer = request->producer;
-    char key[KEY_MAX];
     struct err err;
     request->looking = false;
+    if (request->closed && !request->kept && reply && is_answer(request, reply)) { /* its notice will not come again */
+        unlink_reply(producer, request->id);
+    }
     if (!take_answer(request, reply)) { return; }
     bool again = request->look_again;
     request->look_again = false;
@@ -338,8 +346,7 @@ static void on_looked(void *context, const struct resp_value *reply)
     }
     if (request->sent_ms > 0) { request->refused_ms = 0; }
     if (is_answer(request, reply)) {
-        key_of(producer, "reply:", request->id, key);
-        if (!request->kept || request->unlinked) { send_blindly(producer, 2, (const char *const[]){"UNLINK", key}); }
+        if (!request->kept || request->unlinked) { unlink_reply(producer, request->id); }
         end_request(request, &(struct producer_reply){.fields = reply});
     } else if (again) {
         look_for(request);
@@ -413,7 +420,6 @@ static void wait_for_notices(struct producer *producer)
 static void take_notice(struct producer *producer, const struct resp_value *fields)
 {
     const struct resp_value *id = resp_field(fields, "id");
-    char key[KEY_MAX];
     bool found = false;
     if (!id || !id->bytes || id->length > REQUEST_ID_MAX) { return; }
     uint64_t hash = XXH3_64bits(id->bytes, id->length);
@@ -428,7 +434,7 @@ static void take_notice(struct producer *producer, const struct resp_value *fiel
     bool made =
         id->length > length && memcmp(id->bytes, producer->options.name, length) == 0 && id->bytes[length] == '-';
     if (!found && made) { /* cancelled, given up, or computed twice */
-        send_blindly(producer, 2, (const char *const[]){"UNLINK", key_of(producer, "reply:", id->bytes, key)});
+        unlink_reply(producer, id->bytes);
     }
 }
 
