@@ -124,9 +124,16 @@ enum status job_commit_open(struct job *job, struct err *err)
     return thread_pool_open(&options, &job->commits, err);
 }
 
+static enum status commit_result(const struct commit *commit, struct err *err)
+{
+    if (commit && commit->status != STATUS_OK) { *err = commit->err; }
+    return commit ? commit->status : STATUS_OK;
+}
+
 static enum status begin_commit(struct job *job, struct err *err)
 {
     struct commit *commit = job->commit;
+    TRY(commit_result(commit, err)); /* after a failed one its files seem to be on disk, and are not */
     TRY(journal_seal(job->journal, err));
     TRY(store_dirty(job->store, commit->fds, &commit->fd_count, err));
     commit->checkpointed = job->checkpoint_waits;
@@ -140,12 +147,6 @@ static enum status begin_commit(struct job *job, struct err *err)
     job->checkpoint_waits = false;
     thread_pool_put(job->commits, commit);
     return STATUS_OK;
-}
-
-static enum status commit_result(const struct commit *commit, struct err *err)
-{
-    if (commit && commit->status != STATUS_OK) { *err = commit->err; }
-    return commit ? commit->status : STATUS_OK;
 }
 
 enum status job_commit_when_due(struct job *job, struct err *err)

@@ -108,7 +108,8 @@ static void read_batch(void *context, void *item)
     const struct source *source = reading->job->source;
     if (!reading->ended) { docs->status = fill_batch(reading, docs, &docs->err); }
     docs->ends = reading->ended = reading->ended || docs->status != STATUS_OK;
-    docs->closes = docs->ends || is_full(reading);
+    /* A counted document that is in no batch would be missing from the window, and no later run would read it. */
+    docs->closes = (docs->ends && !reading->held) || is_full(reading);
     if (docs->closes && reading->first && docs->status == STATUS_OK) {
         docs->status = source_check_fields(source, &docs->err);
         if (docs->status != STATUS_OK) {

@@ -12,6 +12,12 @@
 
 enum { COMMIT_MS = 1000 };
 
+enum status resumable_check_input(const struct output *output, char *input, struct err *err)
+{
+    struct job_options options = {.output = output, .source = {.operands = &input, .operand_count = 1}};
+    return job_check_output(&options, err);
+}
+
 /* --- An earlier run --- */
 
 static enum status replay_record(void *context, const struct journal_record *record, struct err *err)
@@ -61,6 +67,22 @@ static enum status open_unfinished(struct resumable *file, struct err *err)
     return sync_names(output, err);
 }
 
+static enum status ignore_record(void *context, const struct journal_record *record, struct err *err)
+{
+    (void)context, (void)record, (void)err;
+    return STATUS_OK;
+}
+
+/* Removes what a kill after the manifest left, unless another process works with it. */
+static enum status remove_leftovers(const struct output *output, struct err *err)
+{
+    struct journal *journal = NULL;
+    if (job_file_exists(output->journal)) { TRY(journal_open(output->journal, ignore_record, NULL, &journal, err)); }
+    enum status status = job_remove_leftovers(output, err);
+    journal_close(journal);
+    return status;
+}
+
 static enum status open_finished(struct resumable *file, struct err *err)
 {
     struct manifest manifest;
@@ -71,8 +93,20 @@ static enum status open_finished(struct resumable *file, struct err *err)
     buffer_free(&manifest.terms);
     if (differ) { return err->status; }
     file->known = manifest.at;
-    TRY(job_remove_leftovers(output, err)); /* a kill after the manifest left them */
+    TRY(remove_leftovers(output, err));
     return manifest_check(output, manifest.at.rows, false, false, err);
+}
+
+/* Fails if the job is no longer what it was when it was opened. The caller has the journal. */
+static enum status check_still_finished(const struct resumable *file, struct err *err)
+{
+    struct manifest manifest;
+    bool finished;
+    TRY(manifest_read(file->output->manifest, &manifest, &finished, err));
+    bool same = finished && manifest.at.documents == file->at.documents;
+    if (finished) { buffer_free(&manifest.terms); }
+    return same ? STATUS_OK
+                : err_set(err, STATUS_UNAVAILABLE, "%s was written by another process meanwhile", file->output->path);
 }
 
 /* Makes a finished job unfinished, because its input has grown: first its journal, then not its manifest. */
@@ -80,10 +114,12 @@ static enum status unfinish(struct resumable *file, struct err *err)
 {
     struct stat info;
     const struct output *output = file->output;
-    if (stat(output->path, &info) != 0) { return err_set_errno(err, "cannot open %s", output->path); }
-    file->known.lengths[APPEND_LINES] = (uint64_t)info.st_size;
     struct checkpoint known = file->known;
     TRY(make_journal(file, err));
+    TRY(check_still_finished(file, err));
+    if (stat(output->path, &info) != 0) { return err_set_errno(err, "cannot open %s", output->path); }
+    known.lengths[APPEND_LINES] = (uint64_t)info.st_size;
+    file->known = known;
     TRY(journal_write(file->journal, &known, err));
     TRY(append_file_open(&file->file, output->path, known.lengths[APPEND_LINES], err));
     TRY(sync_names(output, err));
@@ -157,7 +193,7 @@ void resumable_write(struct resumable *file, const struct written_line *line)
     file->at.tokens += line->tokens;
 }
 
-enum status resumable_commit(struct resumable *file, bool all, struct err *err)
+static enum status commit_lines(struct resumable *file, bool all, struct err *err)
 {
     TRY(append_file_flush(&file->file, err));
     if (!file->journal || file->at.documents == file->durable) { return STATUS_OK; }
@@ -169,6 +205,15 @@ enum status resumable_commit(struct resumable *file, bool all, struct err *err)
     file->durable = file->at.documents;
     file->committed_ns = now_ns;
     return STATUS_OK;
+}
+
+/* A second attempt would succeed: the system reports a failed write to the disk once. */
+enum status resumable_commit(struct resumable *file, bool all, struct err *err)
+{
+    if (file->failed) { return err_set(err, STATUS_IO, "cannot write %s", file->output->path); }
+    enum status status = commit_lines(file, all, err);
+    file->failed = status != STATUS_OK;
+    return status;
 }
 
 enum status resumable_finish(struct resumable *file, const char *facts, struct err *err)

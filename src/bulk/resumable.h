@@ -24,9 +24,14 @@ struct resumable {
     uint64_t read;           /* lines of the input */
     struct hash digest;      /* of the lines that were read */
     bool finished;           /* nothing has come after the lines that a finished job has */
+    bool failed;             /* a commit has: what is in the file is not known, so there is no other one */
     uint64_t durable;        /* lines of `at` that are in the journal */
     uint64_t committed_ns;
 };
+
+/* Refuses an input, a path or "-", that is one of the files of the output, whatever its name. Errors: STATUS_BAD_INPUT,
+ * STATUS_NOT_FOUND (the output's folder does not exist), STATUS_NO_MEMORY. */
+MUST_CHECK enum status resumable_check_input(const struct output *output, char *input, struct err *err);
 
 /* Finds an earlier run and opens the file, or standard output, which is only written. `overwrite` first deletes the
  * files of an earlier job. `output`, of JSON Lines, and `terms` must outlive it. Owns: the caller ends it with
@@ -54,8 +59,8 @@ struct written_line {
 /* Appends the lines of the next line of the input. Errors: the next resumable_commit has them. */
 void resumable_write(struct resumable *file, const struct written_line *line);
 
-/* Hands written lines to the system, and once a second, or if `all`, makes them durable. Errors: STATUS_IO,
- * STATUS_NO_MEMORY. */
+/* Hands written lines to the system, and once a second, or if `all`, makes them durable. Errors: STATUS_IO (or an
+ * earlier commit has failed), STATUS_NO_MEMORY. */
 MUST_CHECK enum status resumable_commit(struct resumable *file, bool all, struct err *err);
 
 /* Ends the job after the last line: commits, writes the manifest with `facts` (as of struct job_options), and removes

@@ -330,6 +330,7 @@ static enum status write_lines(struct job *job, struct err *err)
 static enum status run_lines(struct job *job, struct err *err)
 {
     while (!job->ended || job->first) {
+        if (!job->first) { TRY(resumable_commit(&job->file, true, err)); } /* the next line may take long to come */
         while (may_read(job)) { TRY(read_line(job, err)); }
         if (is_stopped(job)) { return STATUS_OK; }
         TRY(generator_step(job->generator, err));
@@ -366,18 +367,15 @@ static enum status put_terms(struct job *job, const char *precision, struct err 
 static enum status name_output(struct job *job, struct err *err)
 {
     const struct own *own = job->own;
-    struct stat input, output;
+    struct stat input;
     size_t length = strlen(own->output), ending = strlen(".jsonl");
     if (strcmp(own->output, "-") != 0 && (length < ending || strcmp(own->output + length - ending, ".jsonl") != 0)) {
         return err_set(err, STATUS_BAD_INPUT, "--output %s: the name must end in .jsonl", own->output);
     }
     TRY(output_name(own->output, &job->output, err));
     bool file = strcmp(own->input, "-") != 0 && stat(own->input, &input) == 0 && S_ISREG(input.st_mode);
-    if (!file) { return STATUS_OK; }
-    job->input_bytes = (uint64_t)input.st_size;
-    bool same = !job->output.standard && stat(own->output, &output) == 0 && output.st_dev == input.st_dev &&
-                output.st_ino == input.st_ino;
-    return same ? err_set(err, STATUS_BAD_INPUT, "--output %s is the input", own->output) : STATUS_OK;
+    if (file) { job->input_bytes = (uint64_t)input.st_size; }
+    return resumable_check_input(&job->output, own->input, err);
 }
 
 static enum status open_job(struct job *job, const struct config *config, struct err *err)

@@ -387,7 +387,7 @@ static enum status measure_choice(struct trial *trial, uint32_t texts, struct er
     for (uint32_t text = 0; text < texts; text++) {
         double error = trial->error[text];
         errors->mean += error / texts;
-        errors->worst = error <= errors->worst ? errors->worst : error; /* NaN stays */
+        errors->worst = error <= errors->worst || isnan(errors->worst) ? errors->worst : error;
     }
     return STATUS_OK;
 }
@@ -401,7 +401,7 @@ static struct errors errors_most(const struct trial *trial)
 static double bound_share(const struct trial *trial, const struct errors *errors)
 {
     double mean = errors->mean / errors_most(trial).mean, worst = errors->worst / errors_most(trial).worst;
-    return mean > worst ? mean : worst;
+    return isnan(mean) || mean > worst ? mean : worst;
 }
 
 /* False for NaN. */
@@ -684,6 +684,7 @@ static enum status open_with(const struct backend_ops *ops, const struct model *
         choice->lm_head = model->generates;
     }
     count_products(choice);
+    if (known) { kept_close(kept); } /* others need not wait until this engine is open */
     chosen.int8 = known ? choice : NULL;
     TRY(engine_open_with(ops, model, &chosen, out, err));
     if (known) { return STATUS_OK; }

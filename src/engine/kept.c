@@ -44,5 +44,7 @@ void kept_write(struct kept *kept, const struct buffer *text)
 void kept_close(struct kept *kept)
 {
     if (kept->fd >= 0) { close(kept->fd); }
+    kept->fd = -1;
+    kept->text = "";
     buffer_free(&kept->file);
 }

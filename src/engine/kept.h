@@ -28,7 +28,7 @@ void kept_open(struct kept *kept, const char *cache_path, const char *name, cons
  * written, that is logged (calibration_not_kept). */
 void kept_write(struct kept *kept, const struct buffer *text);
 
-/* Closes the file, so that others may open it. */
+/* Closes the file, so that others may open it. A second time it does nothing. */
 void kept_close(struct kept *kept);
 
 #endif

@@ -219,6 +219,17 @@ class GoingOn(BulkCase):
         self.job("-", "--output", self.output, "--look-ahead", "50", input="".join(text + "\n" for text in self.batch).encode())
         self.expect(self.output, self.batch)
 
+    def test_ctrl_c_while_a_named_pipe_has_no_writer(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", pipe, "--output", self.output],
+                              stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        files = f"/proc/{child.pid}/fd"
+        self.wait_until(lambda: any(os.path.realpath(f"{files}/{fd}") == os.path.realpath(pipe) for fd in os.listdir(files)), "the pipe to be open")
+        child.send_signal(signal.SIGINT)
+        code, said = self.end_on_pipe(child)
+        self.assertEqual(code, TEMPFAIL, said)
+
     def test_an_error_while_the_input_waits(self):
         self.batch[2] = WORD
         child = self.start_on_pipe("--strict", binary=FAULTY, environment=self.faulty_engine(f"nan:{{{WORD}}}"))

@@ -147,7 +147,7 @@ class Generate(GenerateCase):
         self.generate(directory, ["a"], "--pooling", "mean", code=64, says="generate does not take --pooling")
         self.generate(directory, ["a"], "--output", self.path("none", "x.jsonl"), code=66, says="none/x.jsonl")
         self.generate(directory, ["a"], "--output", self.path("x"), code=65, says="must end in .jsonl")
-        self.generate(directory, ["a"], "--output", self.path("in.jsonl"), "--input", self.write("in.jsonl", "a\n"), code=65, says="is the input")
+        self.generate(directory, ["a"], "--output", self.path("in.jsonl"), "--input", self.write("in.jsonl", "a\n"), code=65, says="is an input, and a file that this job would write")
 
     def test_model_says_whether_it_generates_and_chats(self):
         def look(directory, code=0):

@@ -144,11 +144,13 @@ enum status stream_open(const char *path, const volatile sig_atomic_t *stop, str
     if (!stream) { return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", path); }
     stream->name = standard ? "standard input" : path;
     stream->stop = stop;
-    stream->fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    /* One that can be stopped does not wait for the writer of a named pipe here, but where it looks at `stop`. */
+    stream->fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | (stop ? O_NONBLOCK : 0));
     if (stream->fd < 0) {
         free(stream);
         return err_set_errno(err, "cannot open %s", path);
     }
+    if (!standard && stop) { fcntl(stream->fd, F_SETFL, fcntl(stream->fd, F_GETFL) & ~O_NONBLOCK); }
     *out = stream;
     return STATUS_OK;
 }

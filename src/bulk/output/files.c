@@ -119,8 +119,12 @@ enum status append_file_flush(struct append_file *file, struct err *err)
     if (!buffer_ok(&file->pending)) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the lines of %s", file->path);
     }
-    TRY(file_put(file->fd, file->pending.data, file->pending.length, file->standard ? "to standard output" : file->path,
-                 err));
+    const char *shown = file->standard ? "to standard output" : file->path;
+    enum status status = file_put(file->fd, file->pending.data, file->pending.length, shown, err);
+    if (status != STATUS_OK) { /* a part may be in the file: another attempt begins where this one did */
+        if (!file->standard) { (void)!lseek(file->fd, (off_t)file->written, SEEK_SET); }
+        return status;
+    }
     file->written += file->pending.length;
     file->pending.length = 0;
     return STATUS_OK;
