@@ -187,6 +187,16 @@ static int number_queue(const struct exchange *exchange)
     return (int)(exchange->queue - exchange->calls->options.queues);
 }
 
+/* The tokens that a call will have, before anybody has counted them: one for four bytes, and those that were sent. */
+static uint64_t estimate_tokens(const struct exchange *exchange)
+{
+    uint64_t bytes = exchange->call.query.length;
+    for (uint32_t i = 0; i < exchange->call.text_count; i++) { bytes += exchange->call.texts[i].length; }
+    uint64_t written = 0;
+    for (uint32_t i = 0; i < exchange->part_count; i++) { written += exchange->parts[i].tokens; }
+    return bytes / 4 + 1 + written;
+}
+
 /* Takes the tokens of a call from its key's bucket. */
 static void charge_call(const struct exchange *exchange, uint64_t tokens)
 {
@@ -326,6 +336,8 @@ static void break_off(struct exchange *exchange, const struct fault *fault)
     buffer_string(&exchange->rendered, "data: ");
     dialect_render_fault(exchange->call.dialect, fault, &exchange->rendered);
     buffer_string(&exchange->rendered, "\n\n");
+    charge_call(exchange, estimate_tokens(exchange));
+    exchange->charged = true;
     cancel_parts(exchange);
     exchange->complete = true;
     send_events(exchange);
@@ -679,16 +691,6 @@ static bool ask_cache(struct exchange *exchange)
 static bool compute_call(struct exchange *exchange, struct fault *fault)
 {
     return ask_cache(exchange) || send_parts(exchange, fault);
-}
-
-/* The tokens that a call will have, before anybody has counted them: one for four bytes, and those that were sent. */
-static uint64_t estimate_tokens(const struct exchange *exchange)
-{
-    uint64_t bytes = exchange->call.query.length;
-    for (uint32_t i = 0; i < exchange->call.text_count; i++) { bytes += exchange->call.texts[i].length; }
-    uint64_t written = 0;
-    for (uint32_t i = 0; i < exchange->part_count; i++) { written += exchange->parts[i].tokens; }
-    return bytes / 4 + 1 + written;
 }
 
 static void on_turn(void *context, enum status status, uint64_t wait_ms, const char *message)

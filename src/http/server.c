@@ -79,6 +79,7 @@ struct client {
     uint64_t file_length;
     off_t file_sent;
     size_t held; /* the part of `held` of the server */
+    size_t kept; /* of it, as long as the answer has more parts: the body of the request */
 };
 
 struct http {
@@ -101,8 +102,10 @@ static struct timeval after_ms(unsigned ms)
     return (struct timeval){.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
 }
 
+/* Notes the bytes of bodies that a client takes beside those that are kept. */
 static void set_held(struct client *client, size_t bytes)
 {
+    bytes += client->kept;
     client->http->held += bytes - client->held;
     client->held = bytes;
 }
@@ -134,6 +137,7 @@ static void close_client(struct client *client)
     if (client->socket) { event_free(client->socket); }
     if (client->deadline) { event_free(client->deadline); }
     evutil_closesocket(client->fd);
+    client->kept = 0;
     forget_request(client);
     buffer_free(&client->in);
     for (int i = 0; i < 2; i++) { buffer_free(&client->out[i]); }
@@ -212,6 +216,8 @@ static void end_answer(struct client *client)
         make_part(client);
         if (client->parts || client->stage != WAITING) { return; }
     }
+    client->kept = 0;
+    set_held(client, 0);
     client->keep = client->keep && !client->http->stopping;
     client->timed = client->timed && !client->keep;
     if (client->keep) {
@@ -310,6 +316,7 @@ static void send_reply(struct client *client, struct http_reply *reply)
     if (http->options.headers) { buffer_string(head, http->options.headers); }
     buffer_string(head, client->keep ? "\r\n" : "Connection: close\r\n\r\n");
     bool bare = client->bodyless || status == 204;
+    client->kept = client->parts ? client->held : 0;
     forget_request(client);
     if (!bare) {
         client->out[1] = reply->body;

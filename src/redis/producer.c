@@ -623,6 +623,7 @@ static void come_up(struct producer *producer)
     if (!producer->commands_up || !producer->notices_up) { return; }
     producer->up = producer->facts.connected = true;
     producer->up_ms = clock_now_ms();
+    producer->no_tokens = false; /* the login may have got the right meanwhile */
     log_info("redis_connected", log_str("queue", producer->options.queue), log_str("name", producer->options.name),
              log_int("open", (int64_t)producer->facts.open));
     wait_for_notices(producer);
@@ -749,7 +750,7 @@ enum status producer_send(struct producer *producer, const struct producer_order
         command_text(command, request->id);
         snprintf(notify, sizeof notify, "stream:%s", producer->options.name);
         command_pair(command, "notify", notify);
-        if (order->written) { command_pair(command, "stream", producer->options.name); }
+        if (order->written && !producer->no_tokens) { command_pair(command, "stream", producer->options.name); }
         if (order->timeout_ms != PRODUCER_NEVER) { command_count(command, "expires_in", order->timeout_ms); }
     }
     for (size_t i = 0; i < order->count; i++) {

@@ -40,7 +40,7 @@ struct tokens_draft {
     struct buffer bytes; /* the ids and the text of one run after the other */
 };
 
-/* The request is no longer ours, so nobody needs the rest of its text. */
+/* The request is, or was, another worker's: nobody needs the rest of its text here. */
 static void drop_text(struct queue_tokens *tokens, const struct token_stream *stream)
 {
     for (unsigned i = 0; i < tokens->count; i++) {
@@ -59,7 +59,7 @@ static void on_sent(void *context, const struct resp_value *reply)
     for (size_t i = 0; i < call->count; i++) {
         struct token_stream *stream = call->texts[i].stream;
         long long sent = good ? reply->items[i].integer : call->texts[i].expected;
-        if (sent == -1) {
+        if (sent == -1 || sent > call->texts[i].expected) { /* another worker has added more meanwhile */
             drop_text(queue->tokens, stream);
         } else if (sent >= 0 && sent != call->texts[i].expected) {
             token_stream_resume(stream, (uint32_t)sent);

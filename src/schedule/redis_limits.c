@@ -15,6 +15,7 @@
 #include "schedule/worker/redis_limits.h"
 
 #include "base/clock.h"
+#include "schedule/reply.h"
 #include "schedule/worker_internal.h"
 
 enum {
@@ -114,13 +115,13 @@ bool limits_entry_refused(struct worker *worker, enum request_class class, struc
 
 bool limits_sends_alone(const struct worker *worker, const struct request *request)
 {
-    return request->output.reply.length >= LARGE_BYTES && worker->now < worker->limits.wary_until;
+    return reply_length(request) >= LARGE_BYTES && worker->now < worker->limits.wary_until;
 }
 
 bool limits_reply_refused(const struct worker *worker, struct request *request)
 {
     const struct redis_limits *limits = &worker->limits;
-    size_t length = request->output.reply.length;
+    size_t length = reply_length(request);
     if (worker->now >= limits->replies_until || length < limits->reply_bytes || request->retry.code != CODE_NONE) {
         return false;
     }
@@ -134,7 +135,7 @@ bool limits_reply_refused(const struct worker *worker, struct request *request)
 void limits_reply_unanswered(struct worker *worker, struct request *request, enum loss loss)
 {
     struct redis_limits *limits = &worker->limits;
-    bool was_out = request->lifetime.unanswered, large = request->output.reply.length >= LARGE_BYTES;
+    bool was_out = request->lifetime.unanswered, large = reply_length(request) >= LARGE_BYTES;
     request->lifetime.unanswered = false;
     if (loss == LOSS_RESTART) { request->lifetime.cuts = 0; }
     if (loss != LOSS_WRITER || !was_out || !large) { return; }
@@ -142,6 +143,6 @@ void limits_reply_unanswered(struct worker *worker, struct request *request, enu
     /* The first time, other replies may have been on their way, too. */
     if (request->lifetime.cuts == 0 || request->lifetime.single) { request->lifetime.cuts++; }
     if (request->lifetime.cuts <= LIMIT_PROOFS) { return; }
-    limits->reply_bytes = request->output.reply.length;
+    limits->reply_bytes = reply_length(request);
     limits->replies_until = worker_after_ms(worker, WARY_MS);
 }

@@ -176,7 +176,7 @@ static size_t reply_bytes(const struct request *request)
 {
     const struct request_echoes echoes = request_echoes(request);
     size_t bytes = REPLY_KEYS + reply_bound(request) * (request->output.into ? 2 : 1);
-    if (request->writing && request->output.stream[0]) { bytes += (size_t)STREAM_TOKEN * request->writing->max_tokens; }
+    if (request->writing && request->output.stream[0]) { bytes += STREAM_TOKEN * reply_most_tokens(request); }
     for (int i = 0; i < REQUEST_ECHOES; i++) {
         bytes += JSON_ESCAPE_BYTES * echoes.fields[i].length; /* `info` may escape each of them */
     }

@@ -163,14 +163,25 @@ bool reply_put_tokens(struct buffer *to, const struct request *request, const st
     return buffer_ok(to) && to->length <= room;
 }
 
+size_t reply_most_tokens(const struct request *request)
+{
+    uint32_t wished = request->writing->max_tokens;
+    return wished > 0 && wished < request->max_tokens ? wished : request->max_tokens;
+}
+
+size_t reply_length(const struct request *request)
+{
+    bool tokens = request->writing && request->retry.code == CODE_NONE;
+    return request->output.reply.length + (tokens ? request->writing->logprobs.length : 0);
+}
+
 /* A token is seldom more than 16 bytes of text, and 64 with its logprob. */
 static size_t text_room(const struct request *request)
 {
     enum { TOKEN_BYTES = 16, LOGPROB_BYTES = 64 };
-    const struct writing *writing = request->writing;
-    size_t wished = writing->max_tokens, most = request->max_tokens;
-    size_t logprobs = writing->top_logprobs > 0 ? 1 + (size_t)writing->top_logprobs : 0;
-    return (wished > 0 && wished < most ? wished : most) * (TOKEN_BYTES + logprobs * LOGPROB_BYTES);
+    uint32_t top = request->writing->top_logprobs;
+    size_t logprobs = top > 0 ? 1 + (size_t)top : 0;
+    return reply_most_tokens(request) * (TOKEN_BYTES + logprobs * LOGPROB_BYTES);
 }
 
 static void put_text(struct buffer *to, const struct request *request)

@@ -49,6 +49,13 @@ void reply_put_info(struct buffer *to, const struct request *request);
 void reply_put_model_info(struct buffer *to, const char *model, const char *revision, const char *precision,
                           const char *engine);
 
+/* TASK_GENERATE: the most tokens that the text may have. */
+size_t reply_most_tokens(const struct request *request);
+
+/* The bytes of a finished request's reply that depend on its length: the reply itself, and what `info` has of each
+ * token. */
+size_t reply_length(const struct request *request);
+
 /* The most bytes that request->reply has once it is written. */
 size_t reply_room(const struct request *request);
 

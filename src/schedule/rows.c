@@ -206,6 +206,12 @@ static void row_guilty(struct worker *worker, const struct batch *batch)
 {
     struct row *row = batch->rows[0], *duplicates = row->duplicates;
     struct request *request = row->request;
+    if (request->retry.code == CODE_NONE && batch->status == STATUS_UNAVAILABLE) {
+        request->lifetime.given_up = true; /* its text was dropped: it is given back, if it is ours after all */
+        row_back(worker, row);
+        duplicates_again(worker, duplicates);
+        return;
+    }
     if (request->retry.code == CODE_NONE && batch->ends_ns != 0 && batch->status == STATUS_TIMEOUT) {
         request_fail(request, CODE_EXPIRED, "expired before its text was complete");
     } else if (request->retry.code == CODE_NONE && request->task == TASK_GENERATE &&

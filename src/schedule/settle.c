@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "schedule/reply.h"
 #include "schedule/worker_internal.h"
 
 enum {
@@ -81,7 +82,8 @@ static bool was_replaced(const struct request *request)
 /* Returns what a reply adds to the bytes of a call. */
 static size_t weigh_reply(const struct request *request)
 {
-    return request->output.reply.length > LONE_BYTES ? SETTLE_BYTES + 1 : request->output.reply.length;
+    size_t length = reply_length(request);
+    return length > LONE_BYTES ? SETTLE_BYTES + 1 : length;
 }
 
 static void push_ready(struct worker *worker, struct request *request)
