@@ -189,13 +189,13 @@ static bool is_end(const struct model *model, int32_t id)
     return false;
 }
 
-/* Notes the probabilities with a token that was drawn from these logits, as the model gave them. */
-static void note_logprobs(struct generator *generator, struct generation *generation, const float *logits, int32_t id)
+/* Notes the probabilities with a token that was drawn, by the logits as the model gave them. */
+static void note_logprobs(struct generator *generator, struct generation *generation, int32_t id)
 {
     size_t bytes = (1 + generation->logprobs) * sizeof(struct token_logit);
     struct token_logit *drawn = (struct token_logit *)(void *)buffer_reserve(&generation->drawn, bytes);
     if (!drawn) { return; }
-    drawn->logit = sampler_logprobs(generator->sampler, logits, id, generation->logprobs, drawn + 1);
+    drawn->logit = sampler_logprobs(generator->sampler, generator->logits, id, generation->logprobs, drawn + 1);
     drawn->id = id;
     generation->drawn.length += bytes;
 }
@@ -256,7 +256,7 @@ static void draw_token(struct generator *generator, struct generation *generatio
         finish_generation(generator, generation, FINISH_ERROR);
         return;
     }
-    if (generation->logprobs > 0) { note_logprobs(generator, generation, generator->logits, id); }
+    if (generation->logprobs > 0) { note_logprobs(generator, generation, id); }
     append_token(generator, generation, id);
 }
 

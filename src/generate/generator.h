@@ -56,8 +56,7 @@ struct generation {
     struct err err; /* if it is FINISH_ERROR */
     struct sampling sampling;
     uint32_t logprobs;
-    struct buffer
-        drawn; /* struct token_logit [tokens][1 + logprobs]: the drawn one, and the likeliest; if logprobs > 0 */
+    struct buffer drawn; /* if logprobs > 0: struct token_logit [tokens][1 + logprobs], first the drawn one */
     struct tokenizer_stream *stream;
 };
 

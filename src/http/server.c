@@ -210,7 +210,6 @@ static void end_answer(struct client *client)
 {
     for (int i = 0; i < 2; i++) { buffer_free(&client->out[i]); }
     close_file(&client->file);
-    set_held(client, 0);
     client->sent = 0;
     if (client->parts) {
         make_part(client);

@@ -192,6 +192,16 @@ const char *queue_why_down(const struct queue *queue)
     return queue->link->why_down.status == STATUS_OK ? "not connected yet" : queue->link->why_down.message;
 }
 
+void queue_begin_text(struct queue *queue, struct batch *batch)
+{
+    queue_tokens_begin(queue, batch);
+}
+
+void queue_end_text(struct queue *queue, const struct batch *batch)
+{
+    queue_tokens_end(queue, batch);
+}
+
 const char *queue_worker_name(const struct queue *queue)
 {
     return queue->worker;

@@ -4,8 +4,6 @@
 #include <event2/event.h>
 #include <stdlib.h>
 
-#include "redis/queue.h"
-
 enum { SEND_MS = 20, CALL_TEXTS = 32 };
 
 static struct token_stream *stream_of(const struct request *request)
@@ -211,7 +209,7 @@ void queue_on_tokens(int fd, short what, void *context)
     if (queue->tokens->count > 0) { queue_wake_in(queue->tokens->timer, SEND_MS); }
 }
 
-void queue_begin_text(struct queue *queue, struct batch *batch)
+void queue_tokens_begin(struct queue *queue, struct batch *batch)
 {
     assert(queue->tokens->count < GENERATOR_ROWS);
     queue->tokens->texts[queue->tokens->count++] = (struct text_sent){.batch = batch};
@@ -219,7 +217,7 @@ void queue_begin_text(struct queue *queue, struct batch *batch)
     if (queue->state == QUEUE_UP) { ask_for_record(queue, &queue->tokens->texts[queue->tokens->count - 1]); }
 }
 
-void queue_end_text(struct queue *queue, const struct batch *batch)
+void queue_tokens_end(struct queue *queue, const struct batch *batch)
 {
     struct text_sent *text = find_text(queue->tokens, batch);
     if (text) { *text = queue->tokens->texts[--queue->tokens->count]; }

@@ -19,6 +19,10 @@ struct queue_tokens {
     unsigned out; /* calls without an answer */
 };
 
+/* queue_begin_text and queue_end_text. */
+void queue_tokens_begin(struct queue *queue, struct batch *batch);
+void queue_tokens_end(struct queue *queue, const struct batch *batch);
+
 /* Sends all tokens that are left of these requests of one class, for those that have a stream of tokens. */
 void queue_send_tokens(struct queue *queue, const struct request_list *requests);
 

@@ -31,13 +31,23 @@ struct token_stream *token_stream_hold(struct token_stream *stream)
     return stream;
 }
 
-void token_stream_drop(struct token_stream *stream)
+static void empty_stream(struct token_stream *stream)
 {
-    if (!stream || --stream->holders > 0) { return; }
     buffer_free(&stream->ids);
     buffer_free(&stream->ends);
     buffer_free(&stream->text);
     buffer_free(&stream->written);
+}
+
+static bool is_whole(const struct token_stream *stream)
+{
+    return buffer_ok(&stream->ids) && buffer_ok(&stream->ends) && buffer_ok(&stream->text);
+}
+
+void token_stream_drop(struct token_stream *stream)
+{
+    if (!stream || --stream->holders > 0) { return; }
+    empty_stream(stream);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
 }
@@ -71,7 +81,7 @@ enum status token_stream_put(struct token_stream *stream, const int32_t *ids, co
         buffer_append(&stream->ends, ends + had, (count - had) * sizeof *ends);
         if (ends[count - 1] > from) { buffer_append(&stream->text, text + from, ends[count - 1] - from); }
     }
-    bool good = buffer_ok(&stream->ids) && buffer_ok(&stream->ends) && buffer_ok(&stream->text);
+    bool good = is_whole(stream);
     pthread_mutex_unlock(&stream->lock);
     return good ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a stream of tokens");
 }
@@ -80,10 +90,7 @@ enum status token_stream_put(struct token_stream *stream, const int32_t *ids, co
 
 enum status token_stream_begin(struct token_stream *stream, const void *ids, size_t bytes, struct err *err)
 {
-    buffer_free(&stream->ids);
-    buffer_free(&stream->ends);
-    buffer_free(&stream->text);
-    buffer_free(&stream->written);
+    empty_stream(stream);
     if (bytes > 0) { buffer_append(&stream->written, ids, bytes); }
     stream->taken = stream->count = count_ids(&stream->written);
     return buffer_ok(&stream->written) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a stream of tokens");
@@ -93,8 +100,7 @@ bool token_stream_take(struct token_stream *stream, bool always, struct token_ru
 {
     pthread_mutex_lock(&stream->lock);
     uint32_t count = count_ids(&stream->ids), from = stream->taken;
-    bool good = buffer_ok(&stream->ids) && buffer_ok(&stream->ends) && buffer_ok(&stream->text);
-    bool takes = good && count >= from && (always || end_of(stream, count) > end_of(stream, from));
+    bool takes = is_whole(stream) && count >= from && (always || end_of(stream, count) > end_of(stream, from));
     if (takes) {
         uint32_t begin = end_of(stream, from), end = end_of(stream, count);
         *run = (struct token_run){.index = from, .count = count - from, .text_bytes = end - begin};
